@@ -1,0 +1,32 @@
+# Everything a fresh machine needs is Python 3.11 or 3.12 and make. The first target that runs builds .venv from the pins.
+PYTHON ?= python3
+VENV := .venv
+READY := $(VENV)/.ready
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint types speed clean
+
+demo: $(READY)  ## train on noisy irregular spirals for two minutes; look at runs/demo/
+	$(BIN)/lformer demo
+
+test: $(READY)  ## the whole test suite
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+speed: $(READY)  ## length sweep against GRU and Transformer on this CPU; look at runs/speed/
+	$(BIN)/lformer speed
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lformer needs Python 3.11 or newer; call make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,plots]"
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) runs dist build

@@ -1,0 +1,264 @@
+"""LFormer = Embedder → depth × LiquidMixer → Predictor, on one page (paper IV-C)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, overload
+
+import torch
+from torch import Tensor, nn
+
+from lformer.batch import IrregularBatch, mean_interval
+from lformer.nn.attention import LayerState, LiquidGatedAttention, Mu, OutputGate, Rate, one_of
+from lformer.nn.embedder import Embedder, Embedding, TimeEmbedding
+from lformer.nn.mixer import FeedForward, LiquidMixer, SwiGLU
+from lformer.nn.predictor import Answer, head, pooled_mean, pooled_sum
+from lformer.nn.query import merge
+from lformer.nn.softmax import SoftmaxAttention
+from lformer.ops import GateNorm, checks
+
+TimeMixer = Literal["liquid", "softmax"]
+ChannelMixer = Literal["swiglu", "feed_forward"]
+FirstInterval = Literal["typical", "zero"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LFormerConfig:
+    """Everything that decides the shape of an LFormer. The defaults are the paper's standard sizes.
+
+    Attributes:
+        inputs: C, observed channels per row.
+        outputs: numbers per answer: classes, or targets.
+        answer: "series" pools the valid rows; "step" answers at every row; "query" at `batch.query_times`.
+        width, depth, heads: D, number of mixers, H.
+        hidden: inner width of the channel mixer; 2.75 D if None.
+        embedder, embedder_layers, time_embedding: see `Embedder`.
+        head_layers: hidden layers of the predictor; 0 is a single linear map.
+        causal, gate_norm: non-causal with "sequence" is the paper's; causal with "prefix" can stream.
+        first_interval: what the first row, which has none, is given. "typical" lets it write: the mean interval of
+            its series in a non-causal model, the buffer `first_interval` otherwise. "zero" is the literal Δ_1 = 0.
+        time_mixer, channel_mixer, mu, rate, output_gate: the paper's choices first; the others are its ablations.
+        backend: of `ops.liquid_gated_attention`.
+    """
+
+    inputs: int
+    outputs: int
+    answer: Answer = "series"
+    width: int = 64
+    depth: int = 2
+    heads: int = 4
+    hidden: int | None = None
+    embedder: Embedding = "linear"
+    embedder_layers: int = 1
+    time_embedding: TimeEmbedding = "none"
+    head_layers: int = 0
+    causal: bool = False
+    gate_norm: GateNorm = "sequence"
+    first_interval: FirstInterval = "typical"
+    time_mixer: TimeMixer = "liquid"
+    channel_mixer: ChannelMixer = "swiglu"
+    mu: Mu = "per_head"
+    rate: Rate = "input"
+    output_gate: OutputGate = "sigmoid"
+    backend: str = "auto"
+
+    def __post_init__(self) -> None:
+        choices = {
+            "answer": Answer, "embedder": Embedding, "time_embedding": TimeEmbedding, "gate_norm": GateNorm,
+            "first_interval": FirstInterval, "time_mixer": TimeMixer, "channel_mixer": ChannelMixer, "mu": Mu,
+            "rate": Rate, "output_gate": OutputGate,
+        }  # fmt: skip
+        for name, allowed in choices.items():
+            one_of(name, getattr(self, name), allowed)
+        for name in ("inputs", "outputs", "width", "depth", "heads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
+
+    def mixer(self) -> LiquidMixer:
+        time_mixer: nn.Module
+        if self.time_mixer == "softmax":
+            time_mixer = SoftmaxAttention(self.width, self.heads, causal=self.causal)
+        else:
+            time_mixer = LiquidGatedAttention(
+                self.width,
+                self.heads,
+                causal=self.causal,
+                gate_norm=self.gate_norm,
+                mu=self.mu,
+                rate=self.rate,
+                output_gate=self.output_gate,
+                backend=self.backend,
+            )
+        hidden = self.hidden or round(2.75 * self.width)
+        channel_mixer = {"swiglu": SwiGLU, "feed_forward": FeedForward}[self.channel_mixer](self.width, hidden)
+        return LiquidMixer(self.width, time_mixer, channel_mixer)
+
+
+class State(NamedTuple):
+    """Where a stream stands after its last valid row."""
+
+    layers: tuple[LayerState, ...]
+    time: Tensor  # (B,) float64, of the last row since the start of the series
+    count: Tensor  # (B,) rows so far
+    pooled: Tensor  # (B, D) sum of the last mixer's rows, for answers per series
+
+
+class LFormer(nn.Module):
+    """The backbone with its head: `model(batch)` answers per series (B, O), per row (B, L, O) or query (B, Q, O).
+
+    Example:
+        >>> model = LFormer(LFormerConfig(inputs=3, outputs=2))
+        >>> batch = IrregularBatch.build(torch.randn(8, 50, 3), times=torch.rand(8, 50).cumsum(1))
+        >>> model(batch).shape
+        torch.Size([8, 2])
+    """
+
+    def __init__(self, config: LFormerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedder = Embedder(
+            config.inputs, config.width, config.embedder, config.embedder_layers, config.time_embedding
+        )
+        self.mixers = nn.ModuleList(config.mixer() for _ in range(config.depth))
+        self.head = head(config.width, config.outputs, config.head_layers)
+        self.register_buffer("first_interval", torch.tensor(1.0))
+        self.first_interval: Tensor
+
+    @overload
+    def forward(
+        self, batch: IrregularBatch, state: State | None = None, return_state: Literal[False] = False
+    ) -> Tensor: ...
+    @overload
+    def forward(
+        self, batch: IrregularBatch, state: State | None = None, *, return_state: Literal[True]
+    ) -> tuple[Tensor, State]: ...
+    def forward(
+        self, batch: IrregularBatch, state: State | None = None, return_state: bool = False
+    ) -> Tensor | tuple[Tensor, State]:
+        """Answer for every series of the batch.
+
+        Args:
+            batch: the series. To continue from a state, build it with the `t0` of the earlier pieces.
+            state: where the series stand; None at their start.
+            return_state: also return where they stand afterwards. States need causal=True and gate_norm "prefix" or
+                "none".
+
+        Returns:
+            (B, O), (B, L, O) or (B, Q, O) as `config.answer` says, and the new state if asked for.
+        """
+        if (self.config.answer == "query") != (batch.query_times is not None):
+            raise ValueError(
+                f"this model answers per {self.config.answer}, and the batch "
+                + ("has no query_times" if batch.query_times is None else "asks at query_times")
+                + '. Build the model with answer="query" exactly when batches carry query_times.'
+            )
+        x = self.embedder(batch.values, batch.times)
+        deltas, lengths, reads, merged = self._intervals(batch, state), batch.lengths, None, None
+        if batch.query_times is not None:
+            empty = batch.values.new_zeros(*batch.query_times.shape, *batch.values.shape[2:])
+            merged = merge(batch.times, deltas, lengths, batch.query_times, state and state.time)
+            x = merged.arrange(x, self.embedder(empty, batch.query_times))
+            deltas, lengths, reads = merged.deltas, merged.lengths, merged.reads
+
+        layers: list[LayerState] = []
+        for n, mixer in enumerate(self.blocks):
+            if return_state or state is not None:
+                x, layer = mixer.scan(x, deltas, state and state.layers[n], lengths=lengths, reads=reads)
+                layers.append(layer)
+            else:
+                x = mixer(x, deltas, lengths=lengths, reads=reads)
+
+        count = batch.lengths if state is None else state.count + batch.lengths
+        pooled = x.new_zeros(len(batch), x.shape[2]) if state is None else state.pooled
+        if self.config.answer == "series":
+            pooled = pooled + pooled_sum(x, batch.valid)
+            x = pooled_mean(pooled, count)
+        elif merged is not None:
+            x = merged.answers(x)
+        prediction = self.head(x)
+        if not return_state:
+            return prediction
+        return prediction, State(tuple(layers), _last_time(batch, state), count, pooled)
+
+    def init_state(self, batch: int) -> State:
+        """The state before the first row of `batch` series."""
+        like = self.first_interval
+        return State(
+            layers=tuple(mixer.liquid.init_state(batch) for mixer in self.blocks),
+            time=torch.zeros(batch, dtype=_clock_dtype(like.device), device=like.device),
+            count=torch.zeros(batch, dtype=torch.int64, device=like.device),
+            pooled=torch.zeros(batch, self.config.width, dtype=like.dtype, device=like.device),
+        )
+
+    def step(self, values: Tensor, delta: Tensor, state: State) -> tuple[Tensor, State]:
+        """One row per series: what was seen, and how long after the row before.
+
+        Args:
+            values: (B, *C); NaN where nothing was observed.
+            delta: (B,) interval since the latest row; 0 at the first row of a series.
+            state: from `init_state`, `step` or `forward(..., return_state=True)`.
+
+        Returns:
+            (B, O), the answer for the series so far or for this row, and the new state.
+        """
+        if self.config.answer == "query":
+            raise RuntimeError('step answers at the row it is given; a model with answer="query" answers elsewhere.')
+        checks.deltas_valid(delta[:, None])
+        values = torch.where(torch.isnan(values), 0, values)
+        time = state.time + delta.to(state.time.dtype)
+        gap = torch.where(state.count > 0, delta.to(values.dtype), self._first(values.dtype))
+        x = self.embedder(values[:, None], time[:, None]).squeeze(1)
+        layers = []
+        for mixer, layer in zip(self.blocks, state.layers, strict=True):
+            x, layer = mixer.step(x, gap, layer)
+            layers.append(layer)
+        count, pooled = state.count + 1, state.pooled
+        if self.config.answer == "series":
+            pooled = pooled + x
+            x = pooled_mean(pooled, count)
+        return self.head(x), State(tuple(layers), time, count, pooled)
+
+    @property
+    def blocks(self) -> list[LiquidMixer]:
+        return [mixer for mixer in self.mixers if isinstance(mixer, LiquidMixer)]
+
+    def _first(self, dtype: torch.dtype) -> Tensor:
+        """The first interval of a series that must not look ahead."""
+        return self.first_interval.to(dtype) * (self.config.first_interval == "typical")
+
+    def _intervals(self, batch: IrregularBatch, state: State | None) -> Tensor:
+        """(B, L) deltas with the first interval of every series filled in."""
+        if batch.deltas.shape[1] == 0:
+            return batch.deltas
+        first = self._first(batch.deltas.dtype).expand(len(batch))
+        if not self.config.causal and self.config.first_interval == "typical":
+            mean = mean_interval(batch)
+            first = torch.where(mean > 0, mean, first)
+        if state is not None:
+            gap = batch.times[:, 0] - state.time
+            _require_later(gap, state)
+            first = torch.where(state.count > 0, gap.to(first.dtype), first)
+        first = torch.where(batch.lengths > 0, first, 0)  # an empty series has no first row
+        return torch.cat([first[:, None], batch.deltas[:, 1:]], dim=1)
+
+
+def _last_time(batch: IrregularBatch, state: State | None) -> Tensor:
+    """(B,) time of the last valid row; unchanged where this piece is empty."""
+    before = torch.zeros_like(batch.start) if state is None else state.time
+    times = torch.cat([before[:, None], batch.times], dim=1)
+    return times.gather(1, batch.lengths[:, None]).squeeze(1)
+
+
+def _require_later(gap: Tensor, state: State) -> None:
+    if not checks.readable(gap):
+        return
+    bad = checks.first_bad((gap < 0) & (state.count > 0))
+    if bad is not None:
+        raise ValueError(
+            f"series {bad[0]} continues {-float(gap[bad]):g} before its last row. Build every piece of a series with "
+            "the same t0 (the first stamp of the whole series), in order of time."
+        )
+
+
+def _clock_dtype(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64

@@ -1,0 +1,89 @@
+"""LiquidMixer: pre-norm residual block of a time mixer and a channel mixer (paper IV-C)."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lformer.nn.attention import LayerState, LiquidGatedAttention
+
+
+class SwiGLU(nn.Module):
+    """SwiGLU(H) = [SiLU(H W_1) ⊙ (H W_2)] W_3, no biases."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, 2 * hidden, bias=False)  # W_1 and W_2 side by side
+        self.down = nn.Linear(hidden, width, bias=False)  # W_3
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., D)"""
+        gate, value = self.up(x).chunk(2, dim=-1)
+        return self.down(F.silu(gate) * value)
+
+
+class FeedForward(nn.Module):
+    """Linear, ReLU, Linear in the place of SwiGLU, for the paper's second ablation."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, hidden)
+        self.down = nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., D)"""
+        return self.down(F.relu(self.up(x)))
+
+
+class LiquidMixer(nn.Module):
+    """Y = X + time_mixer(LN(X), Δ); Z = Y + channel_mixer(LN(Y)).
+
+    Args:
+        width: D.
+        time_mixer: mixes rows; `LiquidGatedAttention`, or anything called as it is.
+        channel_mixer: mixes the channels of a row; `SwiGLU`, or any (..., D) -> (..., D).
+    """
+
+    def __init__(self, width: int, time_mixer: nn.Module, channel_mixer: nn.Module) -> None:
+        super().__init__()
+        self.time_norm = nn.LayerNorm(width)
+        self.time_mixer = time_mixer
+        self.channel_norm = nn.LayerNorm(width)
+        self.channel_mixer = channel_mixer
+
+    def forward(
+        self, x: Tensor, deltas: Tensor, *, lengths: Tensor | None = None, reads: Tensor | None = None
+    ) -> Tensor:
+        """(B, L, D), (B, L) -> (B, L, D)"""
+        return self._channels(x + self.time_mixer(self.time_norm(x), deltas, lengths=lengths, reads=reads))
+
+    def scan(
+        self,
+        x: Tensor,
+        deltas: Tensor,
+        state: LayerState | None,
+        *,
+        lengths: Tensor | None = None,
+        reads: Tensor | None = None,
+    ) -> tuple[Tensor, LayerState]:
+        """As `forward`, from one state to the next."""
+        y, state = self.liquid.forward(
+            self.time_norm(x), deltas, lengths=lengths, reads=reads, state=state, return_state=True
+        )
+        return self._channels(x + y), state
+
+    def step(self, x: Tensor, delta: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        """(B, D), (B,) -> (B, D) and the new state"""
+        y, state = self.liquid.step(self.time_norm(x), delta, state)
+        return self._channels(x + y), state
+
+    @property
+    def liquid(self) -> LiquidGatedAttention:
+        """The time mixer, where a state is needed: only liquid gated attention has one."""
+        if not isinstance(self.time_mixer, LiquidGatedAttention):
+            raise RuntimeError(
+                f"{type(self.time_mixer).__name__} keeps no state, so the model cannot step or continue a series. Use "
+                'time_mixer="liquid" with causal=True and gate_norm="prefix".'
+            )
+        return self.time_mixer
+
+    def _channels(self, x: Tensor) -> Tensor:
+        return x + self.channel_mixer(self.channel_norm(x))

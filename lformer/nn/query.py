@@ -1,0 +1,62 @@
+"""Rows that only read: query times merged into a series, and their answers taken out again.
+
+A query is put right behind the latest observed row that is not later than it. It reads the memory of that row, faded
+over the interval between them, and writes nothing, so no other answer depends on it.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Merged(NamedTuple):
+    """Observed rows and queries in order of time, padding last."""
+
+    order: Tensor  # (B, L + Q) which of [rows, queries] stands at each place
+    deltas: Tensor  # (B, L + Q) interval since the latest observed row
+    reads: Tensor  # (B, L + Q) bool, True at queries
+    lengths: Tensor  # (B,) valid rows plus queries
+    place: Tensor  # (B, Q) where each query went
+
+    def arrange(self, rows: Tensor, queries: Tensor) -> Tensor:
+        """(B, L, D), (B, Q, D) -> (B, L + Q, D) in merged order."""
+        both = torch.cat([rows, queries], dim=1)
+        return both.gather(1, self.order[..., None].expand_as(both))
+
+    def answers(self, x: Tensor) -> Tensor:
+        """(B, L + Q, D) -> (B, Q, D), in the order in which the queries were given."""
+        return x.gather(1, self.place[..., None].expand(-1, -1, x.shape[2]))
+
+
+def merge(
+    times: Tensor, deltas: Tensor, lengths: Tensor, query_times: Tensor, last_time: Tensor | None = None
+) -> Merged:
+    """(B, L), (B, L), (B,), (B, Q) -> Merged.
+
+    Args:
+        times: (B, L) of the rows.
+        deltas: (B, L) of the rows, the first interval filled in.
+        lengths: (B,) valid rows.
+        query_times: (B, Q), in any order.
+        last_time: (B,) of the row before the first, if the series is continued. Before any row at all a query reads
+            the empty memory, over no interval.
+    """
+    L, Q = times.shape[1], query_times.shape[1]
+    valid = torch.arange(L, device=times.device) < lengths[:, None]
+    clock = torch.where(valid, times, torch.inf)  # non-decreasing still, padding last
+    order = torch.argsort(torch.cat([clock, query_times], dim=1), dim=1, stable=True)  # rows before queries on ties
+    place = torch.argsort(order, dim=1)[:, L:]
+
+    seen = torch.searchsorted(clock.contiguous(), query_times.contiguous(), right=True)  # rows not later than it
+    before = query_times.new_full((len(times), 1), torch.nan) if last_time is None else last_time[:, None]
+    latest = torch.cat([before.to(clock.dtype), clock], dim=1).gather(1, seen)
+    since = torch.nan_to_num(query_times - latest, nan=0.0)
+    reads = torch.cat([torch.zeros_like(valid), torch.ones_like(query_times, dtype=torch.bool)], dim=1)
+    return Merged(
+        order=order,
+        deltas=torch.cat([deltas, since.to(deltas.dtype)], dim=1).gather(1, order),
+        reads=reads.gather(1, order),
+        lengths=lengths + Q,
+        place=place,
+    )

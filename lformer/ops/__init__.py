@@ -1,0 +1,106 @@
+"""Liquid gated attention on tensors: check, choose a backend, call it. Needs torch alone."""
+
+from collections.abc import Callable
+from typing import Literal, overload
+
+import torch
+from torch import Tensor
+
+from lformer.ops import checks, parallel, reference
+from lformer.ops.gates import GateNorm, liquid_decay, normalise_decay
+
+__all__ = ["BACKENDS", "GateNorm", "choose_backend", "liquid_decay", "liquid_gated_attention", "normalise_decay"]
+
+Attention = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, bool], tuple[Tensor, Tensor]]
+
+BACKENDS: dict[str, Attention] = {
+    "reference": reference.attention,
+    "parallel": parallel.attention,
+}
+
+
+def choose_backend(backend: str = "auto") -> str:
+    """The name of the backend that a call with this `backend` runs. The rule of "auto" stands here and nowhere else."""
+    if backend == "auto":
+        return "parallel"
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be 'auto' or one of {', '.join(map(repr, BACKENDS))}; got {backend!r}.")
+    return backend
+
+
+@overload
+def liquid_gated_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor,
+    causal: bool = False,
+    state: Tensor | None = None,
+    return_state: Literal[False] = False,
+    backend: str = "auto",
+) -> Tensor: ...
+@overload
+def liquid_gated_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor,
+    causal: bool = False,
+    state: Tensor | None = None,
+    *,
+    return_state: Literal[True],
+    backend: str = "auto",
+) -> tuple[Tensor, Tensor]: ...
+def liquid_gated_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor,
+    causal: bool = False,
+    state: Tensor | None = None,
+    return_state: bool = False,
+    backend: str = "auto",
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Read a memory that fades with time: `S_n = g_n S_{n-1} + (1 - g_n) k_nᵀ v_n`, `y_n = q_n S_n`.
+
+    Causal, row n reads rows 1 … n. Non-causal, every row reads every row: the sum over i runs over the whole
+    series, with the same weights continued to i > n (paper, IV-B).
+
+    Args:
+        q: (B, L, H, K) queries.
+        k: (B, L, H, K) keys.
+        v: (B, L, H, V) values.
+        decay: (B, L, H) `-log g >= 0`; 0 on padding, which then neither fades nor writes.
+        causal: whether a row reads only what came before it, itself included.
+        state: (B, H, K, V) memory before the first row; zeros if None.
+        return_state: also return the memory after the last row.
+        backend: "auto", or one of `BACKENDS`; `choose_backend` tells which one "auto" is.
+
+    Returns:
+        (B, L, H, V) in the dtype of `v`, and (B, H, K, V) in float32 or wider if the state is asked for.
+        Everything is accumulated in float32, or in float64 if any input is float64, also under autocast.
+
+    Example:
+        >>> q = k = v = torch.randn(2, 100, 4, 16)
+        >>> decay = torch.rand(2, 100, 4)
+        >>> liquid_gated_attention(q, k, v, decay, causal=True).shape
+        torch.Size([2, 100, 4, 16])
+    """
+    run = BACKENDS[choose_backend(backend)]
+    checks.attention_shapes(q, k, v, decay, state)
+    checks.decay_valid(decay)
+    dtype = checks.wide_dtype(q, k, v, decay)
+    if not causal:
+        checks.span_fits(decay, parallel.largest_span(dtype))
+    if state is None:
+        state = torch.zeros(*q.shape[0:1], *q.shape[2:], v.shape[-1], dtype=dtype, device=q.device)
+
+    if torch.is_autocast_enabled(q.device.type):
+        with torch.autocast(q.device.type, enabled=False):
+            y, state = run(q.to(dtype), k.to(dtype), v.to(dtype), decay.to(dtype), state.to(dtype), causal)
+    else:
+        y, state = run(q.to(dtype), k.to(dtype), v.to(dtype), decay.to(dtype), state.to(dtype), causal)
+    y = y.to(v.dtype)
+    if not causal:
+        checks.finite_result(y, "the output of liquid_gated_attention")
+    return (y, state) if return_state else y

@@ -1,0 +1,136 @@
+"""What the operator refuses, and how it says so.
+
+Shapes are checked on every call. Values are read only in plain eager calls: reading them would break a compiled
+graph, a captured graph or a function transform, and would make a GPU wait, so kernels never check.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def readable(*tensors: Tensor) -> bool:
+    """True if the values of these tensors can be looked at here: a plain eager call on real data."""
+    if torch.compiler.is_compiling() or torch.compiler.is_exporting():
+        return False
+    # torch.func has no public question for "am I inside vmap or grad"; this is the one its own checks ask.
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    if any(t.is_meta or type(t) not in (Tensor, torch.nn.Parameter) for t in tensors):
+        return False
+    return not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+
+
+def wide_dtype(*tensors: Tensor) -> torch.dtype:
+    """The dtype sums and exponents are kept in: float32, or float64 if any input is."""
+    return torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
+
+
+def first_bad(bad: Tensor) -> tuple[int, ...] | None:
+    """Position of the first True entry, or None."""
+    if not bool(bad.any()):
+        return None
+    return tuple(int(i) for i in bad.nonzero()[0])
+
+
+def deltas_valid(deltas: Tensor) -> None:
+    """Refuse negative or non-finite intervals, naming row and position."""
+    if not readable(deltas):
+        return
+    where = first_bad(~((deltas >= 0) & (deltas < math.inf)))
+    if where is not None:
+        row, step = where
+        raise ValueError(
+            f"deltas must be finite and not negative; row {row} has deltas[{step}] = {float(deltas[where])}. Sort the "
+            "series by time before taking differences, and give padding an interval of 0."
+        )
+
+
+def decay_valid(decay: Tensor) -> None:
+    """Refuse negative or non-finite decays, naming row, position and head."""
+    if not readable(decay):
+        return
+    where = first_bad(~((decay >= 0) & (decay < math.inf)))
+    if where is not None:
+        row, step, head = where
+        raise ValueError(
+            f"decay must be finite and not negative, so that every gate exp(-decay) lies in (0, 1]; row {row} has "
+            f"decay[{step}, {head}] = {float(decay[where])}. Make it with liquid_decay and normalise_decay."
+        )
+
+
+def span_fits(decay: Tensor, limit: float) -> None:
+    """Refuse a non-causal series whose total decay would overflow `exp(+total)`."""
+    if decay.shape[1] == 0 or not readable(decay):
+        return
+    total = decay.detach().sum(dim=1)
+    where = first_bad(total > limit)
+    if where is not None:
+        raise OverflowError(
+            f"row {where[0]} decays by {float(total[where]):.4g} in total (head {where[1]}), and the non-causal form "
+            f"weighs its rows by exp(+total decay), which {str(decay.dtype).removeprefix('torch.')} holds up to "
+            f'{limit:.4g}. Use gate_norm="sequence" (total decay 1), causal=True (its exponents are never positive), '
+            "or a larger unit of time."
+        )
+
+
+def finite_result(result: Tensor, what: str) -> None:
+    """Refuse to hand out inf or NaN."""
+    if not readable(result):
+        return
+    where = first_bad(~torch.isfinite(result))
+    if where is not None:
+        raise OverflowError(
+            f"{what} is not finite at {list(where)}: q, k or v hold inf or NaN there, or their products overflow "
+            f'{str(result.dtype).removeprefix("torch.")}. Check the inputs; with gate_norm="none" also try '
+            'gate_norm="sequence" or causal=True.'
+        )
+
+
+def gate_shapes(gate: Tensor, deltas: Tensor, mu: Tensor, previous: Tensor | None, reads: Tensor | None) -> None:
+    if gate.dim() != 3:
+        raise ValueError(f"gate must have shape (B, L, H); got {_shape(gate)}.")
+    B, L, H = gate.shape
+    _expect("deltas", deltas, (B, L), gate, "gate")
+    if mu.dim() != 1 or mu.shape[0] not in (1, H):
+        raise ValueError(f"mu must have shape ({H},), one per head, or (1,); got {_shape(mu)}.")
+    if previous is not None:
+        _expect("previous", previous, (B, H), gate, "gate")
+    if reads is not None:
+        _expect("reads", reads, (B, L), gate, "gate")
+
+
+def total_shape(u: Tensor, total: Tensor | None, reads: Tensor | None) -> None:
+    if u.dim() != 3:
+        raise ValueError(f"u must have shape (B, L, H); got {_shape(u)}.")
+    if total is not None:
+        _expect("total", total, (u.shape[0], u.shape[2]), u, "u")
+    if reads is not None:
+        _expect("reads", reads, (u.shape[0], u.shape[1]), u, "u")
+
+
+def attention_shapes(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor | None) -> None:
+    if q.dim() != 4:
+        raise ValueError(f"q must have shape (B, L, H, K); got {_shape(q)}.")
+    B, L, H, K = q.shape
+    _expect("k", k, (B, L, H, K), q, "q")
+    if v.dim() != 4:
+        raise ValueError(f"v must have shape (B, L, H, V); got {_shape(v)}.")
+    V = v.shape[-1]
+    _expect("v", v, (B, L, H, V), q, "q")
+    _expect("decay", decay, (B, L, H), q, "q")
+    if state is not None:
+        _expect("state", state, (B, H, K, V), q, "q")
+    for name, tensor in (("q", q), ("k", k), ("v", v), ("decay", decay)):
+        if not tensor.is_floating_point():
+            raise TypeError(f"{name} must be a floating point tensor; got {tensor.dtype}.")
+
+
+def _expect(name: str, tensor: Tensor, shape: tuple[int, ...], other: Tensor, other_name: str) -> None:
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"{name} must have shape {shape} beside {other_name} {_shape(other)}; got {_shape(tensor)}.")
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    return tuple(tensor.shape)

@@ -1,0 +1,40 @@
+"""Irregular data for tests, and one way to compare: uneven times, ragged lengths and missing values everywhere."""
+
+import torch
+from torch import Tensor
+
+from lformer import IrregularBatch
+
+
+def irregular_arrays(
+    B: int, L: int, C: int, seed: int, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Values (B, L, C) with NaN holes, times (B, L) with ties and gaps of very different sizes, lengths (B,)."""
+    g = torch.Generator().manual_seed(seed)
+    gaps = torch.exp(2 * torch.randn(B, L, generator=g, dtype=torch.float64))
+    gaps[torch.rand(B, L, generator=g) < 0.1] = 0.0  # ties
+    times = 1000 + gaps.cumsum(1)
+    values = torch.randn(B, L, C, generator=g, dtype=dtype)
+    values[torch.rand(B, L, C, generator=g) < 0.3] = torch.nan
+    lengths = torch.randint(1, L + 1, (B,), generator=g)
+    lengths[0] = L
+    return values, times, lengths
+
+
+def irregular_batch(
+    B: int = 4, L: int = 30, C: int = 3, seed: int = 0, dtype: torch.dtype = torch.float64, **build: object
+) -> IrregularBatch:
+    """A checked batch of `irregular_arrays`."""
+    values, times, lengths = irregular_arrays(B, L, C, seed, dtype)
+    return IrregularBatch.build(values, times, lengths=lengths, dtype=dtype, **build)
+
+
+def relative_error(actual: Tensor, expected: Tensor) -> float:
+    """Largest difference over the largest expected magnitude; 0 for empty tensors, inf if anything is not finite."""
+    assert actual.shape == expected.shape, f"{tuple(actual.shape)} against {tuple(expected.shape)}"
+    if expected.numel() == 0:
+        return 0.0
+    if not bool(torch.isfinite(actual).all()):
+        return float("inf")
+    scale = expected.detach().abs().max().clamp(min=torch.finfo(torch.float64).tiny)
+    return float((actual.detach().double() - expected.detach().double()).abs().max() / scale)
