@@ -1,0 +1,1 @@
+"""Experiments: recipes, the demo, speed, and the figures they are compared with."""

@@ -1,0 +1,138 @@
+"""Two-dimensional spirals seen at a few noisy, irregular points (interpolation and extrapolation benchmark).
+
+Generator, scaling, targets and metrics are those of the ContiFormer comparison; the number of points and the noise are
+those of the LFormer paper. There is nothing to download.
+
+A spiral has 150 points at angles spread evenly over [0, 6π], its times. Half of the spirals wind outwards,
+`r = a + b θ`, shifted right by 5; the others wind inwards, `r = a + 50 b / z` with `z = 6π + 1 - θ`, shifted left by 5
+and run backwards in time. `a ~ N(0, α)`, `b ~ N(0.3, α)`. Both axes are scaled to [0, 1] by the extremes of all clean
+curves. The input is noisy and lies in the first half; the target is the clean curve at all 150 points.
+
+Note: the extremes are taken over training and test curves alike, because the published protocol does so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lformer.batch import IrregularBatch
+from lformer.data.splits import Splits
+
+POINTS, HALF = 150, 75
+TRAIN, TEST = 200, 100
+
+Unobserved = Literal["query", "rows"]
+
+
+def draw(alpha: float, count: int, noise: float, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Curves of `count` spirals.
+
+    Returns:
+        times (150,), clean (N, 150, 2) and noisy (N, 150, 2), axes scaled to [0, 1].
+    """
+    rng = np.random.default_rng(seed)
+    theta = np.linspace(0, 6 * math.pi, POINTS)
+    a = alpha * rng.standard_normal((count, 1))
+    b = 0.3 + alpha * rng.standard_normal((count, 1))
+    inwards = rng.random((count, 1)) < 0.5
+
+    z = theta[-1] + 1 - theta
+    r_out, r_in = a + b * theta, a + 50 * b / z
+    x = np.where(inwards, (r_in * np.cos(z) - 5)[:, ::-1], r_out * np.cos(theta) + 5)
+    y = np.where(inwards, (r_in * np.sin(z))[:, ::-1], r_out * np.sin(theta))
+    clean = np.stack([x, y], axis=-1)
+    noisy = clean + noise * rng.standard_normal(clean.shape)
+
+    low, high = clean.min(axis=(0, 1)), clean.max(axis=(0, 1))
+    scaled = [torch.from_numpy((curve - low) / (high - low)).float() for curve in (clean, noisy)]
+    return torch.from_numpy(theta), scaled[0], scaled[1]
+
+
+@dataclass(frozen=True, eq=False)
+class SpiralPart:
+    """Some of the spirals, with one fixed draw of observed points for evaluation and fresh ones for training."""
+
+    times: Tensor  # (150,)
+    clean: Tensor  # (N, 150, 2)
+    noisy: Tensor  # (N, 150, 2)
+    points: int
+    unobserved: Unobserved
+    steps: int  # training batches per epoch
+    seed: int
+
+    def __len__(self) -> int:
+        return len(self.clean)
+
+    def batches(self, size: int) -> Iterator[IrregularBatch]:
+        """Every spiral once, in order, all seen at the same points: the same ones on every call."""
+        seen = self._points(np.random.default_rng([self.seed, 0]))
+        for rows in torch.arange(len(self)).split(size):
+            yield self._batch(rows, seen)
+
+    def training_batches(self, size: int, epoch: int) -> Iterator[IrregularBatch]:
+        """`steps` random batches, each seen at points of its own, as a function of (seed, epoch, step) alone."""
+        for step in range(self.steps):
+            rng = np.random.default_rng([self.seed, 1, epoch, step])
+            rows = torch.from_numpy(rng.permutation(len(self))[:size])
+            yield self._batch(rows, self._points(rng))
+
+    def _points(self, rng: np.random.Generator) -> Tensor:
+        return torch.from_numpy(np.sort(rng.permutation(HALF)[: self.points]))
+
+    def _batch(self, rows: Tensor, seen: Tensor) -> IrregularBatch:
+        clean, noisy = self.clean[rows], self.noisy[rows]
+        start = float(self.times[0])
+        if self.unobserved == "query":
+            return IrregularBatch.build(
+                noisy[:, seen], self.times[seen], t0=start, query_times=self.times, targets=clean
+            )
+        observed = torch.zeros(clean.shape, dtype=torch.bool)
+        observed[:, seen] = True
+        return IrregularBatch.build(noisy, self.times, t0=start, observed=observed, targets=clean)
+
+
+def load(
+    alpha: float,
+    *,
+    seed: int = 42,
+    points: int = 30,
+    noise: float = 0.1,
+    unobserved: Unobserved = "query",
+    validation: int = 30,
+    steps: int = 100,
+) -> Splits[SpiralPart]:
+    """The benchmark at one alpha.
+
+    Args:
+        alpha: spread of the two parameters of a spiral; 2, 0.2 or 0.02 in the papers.
+        seed: of the spirals, their noise and every draw of points.
+        points: observed points out of the first 75; the LFormer paper has 30, ContiFormer 50.
+        noise: standard deviation before scaling; the LFormer paper has 0.1, ContiFormer 0.05.
+        unobserved: how the other times enter. "query": only the observed points are rows, and the answer is asked for
+            at all 150 times. "rows": all 150 times are rows, with value 0 where nothing was observed (paper).
+        validation: how many of the 200 training spirals are held out; the papers select on the test set instead.
+        steps: training batches per epoch.
+
+    Returns:
+        Splits of 200 - validation, validation and 100 spirals.
+    """
+    if not 1 <= points <= HALF:
+        raise ValueError(f"points must lie between 1 and {HALF}, the first half of a spiral; got {points}.")
+    if unobserved not in get_args(Unobserved):
+        raise ValueError(f"unobserved must be one of {get_args(Unobserved)}; got {unobserved!r}.")
+    if not 1 <= validation < TRAIN:
+        raise ValueError(f"validation must lie between 1 and {TRAIN - 1}; got {validation}.")
+    times, clean, noisy = draw(alpha, TRAIN + TEST, noise, seed)
+    cuts = {"train": (0, TRAIN - validation), "validation": (TRAIN - validation, TRAIN), "test": (TRAIN, TRAIN + TEST)}
+    parts = {
+        name: SpiralPart(times, clean[a:b], noisy[a:b], points, unobserved, steps, seed)
+        for name, (a, b) in cuts.items()
+    }
+    return Splits(name=f"spiral-{alpha:g}", **parts)
