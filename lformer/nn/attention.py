@@ -215,15 +215,15 @@ class LiquidGatedAttention(nn.Module):
 
 def _last_gate(gate: Tensor, lengths: Tensor | None, reads: Tensor | None, state: LayerState | None) -> Tensor:
     """(B, L, H) -> (B, H): the gate of the last valid writing row, or what came before if there is none."""
-    B, L, _ = gate.shape
+    B, L, H = gate.shape
     counts = torch.ones(B, L, dtype=torch.bool, device=gate.device) if reads is None else ~reads
     position = torch.arange(1, L + 1, device=gate.device)
     if lengths is not None:
         counts = counts & (position <= lengths[:, None])
-    before = torch.zeros_like(gate[:, :1]) if state is None else state.gate[:, None]
+    before = gate.new_zeros(B, 1, H) if state is None else state.gate[:, None]
     gates = torch.cat([before.to(gate.dtype), gate], dim=1)
     last = torch.cat([counts.new_zeros(B, 1), position * counts], dim=1).amax(dim=1)
-    return gates.gather(1, last[:, None, None].expand(-1, 1, gates.shape[2])).squeeze(1)
+    return gates.gather(1, last[:, None, None].expand(-1, 1, H)).squeeze(1)
 
 
 def one_of(name: str, value: str, choices: object) -> None:

@@ -228,7 +228,8 @@ class LFormer(nn.Module):
 
     def _intervals(self, batch: IrregularBatch, state: State | None) -> Tensor:
         """(B, L) deltas with the first interval of every series filled in."""
-        if batch.deltas.shape[1] == 0:
+        L = batch.deltas.shape[1]
+        if L == 0:
             return batch.deltas
         first = self._first(batch.deltas.dtype).expand(len(batch))
         if not self.config.causal and self.config.first_interval == "typical":
@@ -236,10 +237,10 @@ class LFormer(nn.Module):
             first = torch.where(mean > 0, mean, first)
         if state is not None:
             gap = batch.times[:, 0] - state.time
-            _require_later(gap, state)
+            _require_later(torch.where((state.count > 0) & (batch.lengths > 0), gap, 0))
             first = torch.where(state.count > 0, gap.to(first.dtype), first)
         first = torch.where(batch.lengths > 0, first, 0)  # an empty series has no first row
-        return torch.cat([first[:, None], batch.deltas[:, 1:]], dim=1)
+        return torch.where(torch.arange(L, device=first.device) == 0, first[:, None], batch.deltas)
 
 
 def _last_time(batch: IrregularBatch, state: State | None) -> Tensor:
@@ -249,10 +250,8 @@ def _last_time(batch: IrregularBatch, state: State | None) -> Tensor:
     return times.gather(1, batch.lengths[:, None]).squeeze(1)
 
 
-def _require_later(gap: Tensor, state: State) -> None:
-    if not checks.readable(gap):
-        return
-    bad = checks.first_bad((gap < 0) & (state.count > 0))
+def _require_later(gap: Tensor) -> None:
+    bad = checks.first_bad(gap < 0) if checks.readable(gap) else None
     if bad is not None:
         raise ValueError(
             f"series {bad[0]} continues {-float(gap[bad]):g} before its last row. Build every piece of a series with "

@@ -25,11 +25,9 @@ def shift(gate: Tensor, previous: Tensor | None = None, reads: Tensor | None = N
     Returns:
         (B, L, H) `x̃_prev`.
     """
-    if previous is None:
-        previous = torch.zeros_like(gate[:, :1]) if gate.shape[1] else gate.new_zeros(gate.shape[0], 1, gate.shape[2])
-    else:
-        previous = previous[:, None].to(gate.dtype)
-    shifted = torch.cat([previous, gate], dim=1)  # entry n is the gate of row n - 1
+    B, _, H = gate.shape
+    before = gate.new_zeros(B, 1, H) if previous is None else previous[:, None].to(gate.dtype)
+    shifted = torch.cat([before, gate], dim=1)  # entry n is the gate of row n - 1
     if reads is None:
         return shifted[:, :-1]
     return shifted.gather(1, rows_before(reads)[..., None].expand_as(gate))
