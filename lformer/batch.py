@@ -91,8 +91,10 @@ class IrregularBatch:
         if clock.shape == (L,):
             clock = clock.expand(B, L)
         if clock.shape != (B, L):
-            raise ValueError(f"times must have shape {(B, L)} or {(L,)} beside values {tuple(given.shape)}; got "
-                             f"{tuple(clock.shape)}.")
+            raise ValueError(
+                f"times must have shape {(B, L)} or {(L,)} beside values {tuple(given.shape)}; got "
+                f"{tuple(clock.shape)}."
+            )
         count = torch.full((B,), L) if lengths is None else torch.as_tensor(lengths).to(torch.int64)
         if count.shape != (B,) or bool((count < 0).any()) or bool((count > L).any()):
             raise ValueError(f"lengths must be {B} numbers from 0 to {L}; got {count.tolist()}.")
@@ -182,7 +184,9 @@ def _as_numbers(name: str, values: ArrayLike) -> Tensor:
     """float64 tensor; stamps of a calendar are refused here because their unit is the user's choice."""
     array = values if isinstance(values, Tensor) else np.asarray(values)
     if isinstance(array, np.ndarray) and array.dtype.kind not in "fiu":
-        hint = " Choose the unit: (times - times[:, :1]) / numpy.timedelta64(1, 'h')." if array.dtype.kind in "mM" else ""
+        hint = (
+            " Choose the unit: (times - times[:, :1]) / numpy.timedelta64(1, 'h')." if array.dtype.kind in "mM" else ""
+        )
         raise TypeError(f"{name} must be numbers; got {array.dtype}.{hint}")
     return torch.as_tensor(array).to(torch.float64)
 

@@ -8,10 +8,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 import lformer
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Time series whose observations come when they come.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Time series whose observations come when they come."
+)
 console = Console()
 
 
@@ -21,7 +24,7 @@ def _clear_errors() -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, ImportError, OSError, ArithmeticError) as error:
-        Console(stderr=True).print(f"[red]error:[/red] {error}", highlight=False)
+        Console(stderr=True).print(Text.assemble(("error: ", "red"), str(error)))
         raise typer.Exit(2) from error
 
 
@@ -47,11 +50,14 @@ def demo(
     noise: Annotated[float, typer.Option(help="Standard deviation of the noise, before scaling.")] = 0.1,
     epochs: Annotated[int, typer.Option(help="Epochs of 100 steps; the learning rate falls to 0 over them.")] = 60,
     seed: Annotated[int, typer.Option(help="Of spirals, noise and weights; the same seed repeats the run.")] = 42,
-    out: Annotated[Path, typer.Option(help="Folder for the record, the figure and the checkpoint.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the record, the figure and the checkpoint.")] = Path(
+        "runs/demo"
+    ),
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
     """Train LFormer on noisy, irregular spirals for two minutes and draw what it reconstructs."""
     from lformer.bench import demo as bench
+    from lformer.bench import tables
     from lformer.data import DATASETS
 
     if f"spiral-{alpha}" not in DATASETS:
@@ -65,8 +71,8 @@ def demo(
     table.add_column("metric")
     table.add_column(f"this run, seed {seed}", justify="right")
     table.add_column("LFormer paper, five seeds", justify="right")
-    for row in bench.rows(record):
-        table.add_row(*row)
+    for metric, ours, mean, deviation in tables.demo_rows(record):
+        table.add_row(metric, f"{ours:.2f}", f"{mean:.2f} ± {deviation:.2f}")
     console.print(table)
     console.print(f"{record['parameters']:,} parameters, {record['seconds']:.0f} s of training.")
     console.print(f"Figure: {out / 'spirals.png'}   Record: {out / 'record.json'}")

@@ -96,14 +96,18 @@ def fit(
         Metrics of the test and validation part, the history and the time taken.
     """
     began = time.perf_counter()
-    if hasattr(model, "first_interval"):
-        interval = median_interval(list(splits.train.batches(config.batch_size)))
-        model.first_interval.fill_(interval)
+    if isinstance(first := getattr(model, "first_interval", None), Tensor):
+        first.fill_(median_interval(list(splits.train.batches(config.batch_size))))
     with tempfile.TemporaryDirectory() as scratch:
         home = Path(folder) if folder is not None else Path(scratch)
         module = _Training(model, task, splits, config)
         best = ModelCheckpoint(
-            home, "best", monitor=task.monitor, mode=task.direction, save_weights_only=True, enable_version_counter=False
+            home,
+            "best",
+            monitor=task.monitor,
+            mode=task.direction,
+            save_weights_only=True,
+            enable_version_counter=False,
         )
         callbacks: list[pl.Callback] = [best]
         if config.patience is not None:

@@ -6,18 +6,18 @@ import json
 import platform
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
 import lformer
 from lformer import data, tasks, train
 from lformer.batch import IrregularBatch
-from lformer.bench import paper, plots
+from lformer.bench import plots
 from lformer.bench.recipes import recipe
 from lformer.data.spirals import HALF
 from lformer.nn import LFormer
@@ -84,16 +84,6 @@ def run(config: DemoConfig, progress: bool = True) -> dict[str, Any]:
     return record
 
 
-def rows(record: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Metric, ours and the paper's, in its unit of 1e-2 of the scaled axes."""
-    table = []
-    for metric, (mean, deviation) in paper.SPIRALS[record["dataset"]].items():
-        ours = 100 * record["metrics"][metric]
-        label = metric.replace("_mae", " MAE").replace("_rmse", " RMSE")
-        table.append((label, f"{ours:.2f}", f"{mean:.2f} ± {deviation:.2f}"))
-    return table
-
-
 def spread(truth: Tensor, count: int) -> Tensor:
     """Indices of test spirals of both orientations: those that end far right and those that end far left, by turns."""
     order = truth[:, 0, 0].argsort()
@@ -113,6 +103,6 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
-        "pytorch-lightning": pl.__version__,
+        "pytorch-lightning": version("pytorch-lightning"),
         "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
     }

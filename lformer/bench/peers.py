@@ -29,7 +29,9 @@ class Sequence(nn.Module):
 
 
 def lformer(causal: bool) -> nn.Module:
-    return LFormer(LFormerConfig(inputs=FEATURES, outputs=CLASSES, width=WIDTH, depth=DEPTH, heads=HEADS, causal=causal))
+    return LFormer(
+        LFormerConfig(inputs=FEATURES, outputs=CLASSES, width=WIDTH, depth=DEPTH, heads=HEADS, causal=causal)
+    )
 
 
 def gru() -> nn.Module:

@@ -178,32 +178,31 @@ def table(cells: Sequence[Cell], work: Work, batch: int) -> list[list[str]]:
 
 
 def summary(cells: Sequence[Cell]) -> dict[str, float]:
-    """The figures our goals are about; batch 8 where it was measured."""
-    batches = sorted({c.batch for c in cells})
-    batch = 8 if 8 in batches else batches[-1]
+    """The figures our goals are about: batch 8 where it was measured, ratios over lengths from 1,024 up."""
+    batches, longest = {c.batch for c in cells}, max(c.length for c in cells)
+    batch, shortest = 8 if 8 in batches else max(batches), min(1024, longest)
     found: dict[str, float] = {"batch": batch}
     for work in WORKS:
-        own = {name: pick(cells, work=work, batch=batch, model=name) for name in dict.fromkeys(c.model for c in cells)}
-        for name in ("lformer", "lformer-causal"):
-            if name in own:
-                found[f"{work}: growth exponent of {name}"] = growth_exponent(own[name])
-        both = [p for p in zip(own.get("lformer", []), own.get("lformer-causal", []), strict=False) if p[0].length >= 1024]
-        if both:
-            found[f"{work}: causal over non-causal, time, worst"] = max(
-                b.seconds / a.seconds for a, b in both if a.seconds and b.seconds
-            )
-            found[f"{work}: causal over non-causal, memory, worst"] = max(
-                b.peak_bytes / a.peak_bytes for a, b in both if a.peak_bytes and b.peak_bytes
-            )
-        for name in own.keys() - {"lformer", "lformer-causal"}:
-            for ours in ("lformer", "lformer-causal"):
-                ratios = [
-                    p.seconds / o.seconds
-                    for o, p in zip(own.get(ours, []), own[name], strict=False)
-                    if o.length >= 1024 and o.seconds and p.seconds
-                ]
-                if ratios:
-                    found[f"{work}: {name} over {ours}, time, least"] = min(ratios)
+        own = {
+            name: {c.length: c for c in pick(cells, work=work, batch=batch, model=name)}
+            for name in dict.fromkeys(c.model for c in cells)
+        }
+
+        def ratios(upper: str, lower: str, value: str, own: dict[str, dict[int, Cell]] = own) -> list[float]:
+            pairs = [(own[upper].get(n), c) for n, c in own[lower].items() if n >= shortest]
+            measured = [(getattr(u, value), getattr(c, value)) for u, c in pairs if u and u.seconds and c.seconds]
+            return [u / c for u, c in measured]
+
+        ours = [name for name in ("lformer", "lformer-causal") if name in own]
+        for name in ours:
+            found[f"{work}: growth exponent of {name}"] = growth_exponent(list(own[name].values()))
+        if len(ours) == 2:
+            for value, label in (("seconds", "time"), ("peak_bytes", "memory")):
+                worst = ratios("lformer-causal", "lformer", value)
+                found[f"{work}: causal over non-causal, {label}, worst"] = max(worst, default=math.nan)
+        for peer in own.keys() - set(ours):
+            for name in ours:
+                found[f"{work}: {peer} over {name}, time, least"] = min(ratios(peer, name, "seconds"), default=math.nan)
     return found
 
 

@@ -142,9 +142,7 @@ class LiquidGatedAttention(nn.Module):
             self._require_streaming("carry a state")
         q, k, v, o, gate = self._project(x)
         u = self._decay(gate, deltas, state, reads)
-        decay, total = ops.normalise_decay(
-            u, self.gate_norm, state and state.total, return_total=True, reads=reads
-        )
+        decay, total = ops.normalise_decay(u, self.gate_norm, state and state.total, return_total=True, reads=reads)
         writes = decay if reads is None else decay.masked_fill(reads[..., None], 0)
         y, memory = ops.liquid_gated_attention(
             q, k, v, writes, self.causal, state and state.memory, return_state=True, backend=self.backend
@@ -163,7 +161,8 @@ class LiquidGatedAttention(nn.Module):
         u = self._decay(gate, delta[:, None], state, None)
         decay, total = ops.normalise_decay(u, self.gate_norm, state.total, return_total=True)
         dtype = state.memory.dtype
-        y, memory = reference.step(*(t[:, 0].to(dtype) for t in (q, k, v, decay)), state.memory)
+        q, k, v, decay = (t[:, 0].to(dtype) for t in (q, k, v, decay))
+        y, memory = reference.step(q, k, v, decay, state.memory)
         return self._emit(y[:, None].to(x.dtype), o)[:, 0], LayerState(memory, total, gate[:, 0].to(dtype))
 
     def init_state(self, batch: int) -> LayerState:

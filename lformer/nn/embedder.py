@@ -1,6 +1,7 @@
 """From observations to rows of width D: the embedders of the paper's experiments (supplement, implementation)."""
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -50,7 +51,9 @@ class SinusoidalTime(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         if width % 2:
-            raise ValueError(f"the sinusoidal time embedding pairs sines with cosines; width must be even, got {width}.")
+            raise ValueError(
+                f"the sinusoidal time embedding pairs sines with cosines; width must be even, got {width}."
+            )
         frequency = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
         self.register_buffer("frequency", frequency, persistent=False)
         self.frequency: Tensor
@@ -78,7 +81,7 @@ class Embedder(nn.Module):
     ) -> None:
         super().__init__()
         self.shape = (24, 24) if kind == "frames" else (inputs,)
-        kinds = {
+        kinds: dict[str, Callable[[], nn.Module]] = {
             "linear": lambda: nn.Linear(inputs, width),
             "relu": lambda: nn.Sequential(nn.Linear(inputs, width), nn.ReLU()),
             "relu_norm": lambda: nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.LayerNorm(width)),

@@ -99,7 +99,7 @@ class State(NamedTuple):
 
     layers: tuple[LayerState, ...]
     time: Tensor  # (B,) float64, of the last row since the start of the series
-    count: Tensor  # (B,) rows so far
+    rows: Tensor  # (B,) how many so far
     pooled: Tensor  # (B, D) sum of the last mixer's rows, for answers per series
 
 
@@ -168,7 +168,7 @@ class LFormer(nn.Module):
             else:
                 x = mixer(x, deltas, lengths=lengths, reads=reads)
 
-        count = batch.lengths if state is None else state.count + batch.lengths
+        count = batch.lengths if state is None else state.rows + batch.lengths
         pooled = x.new_zeros(len(batch), x.shape[2]) if state is None else state.pooled
         if self.config.answer == "series":
             pooled = pooled + pooled_sum(x, batch.valid)
@@ -186,7 +186,7 @@ class LFormer(nn.Module):
         return State(
             layers=tuple(mixer.liquid.init_state(batch) for mixer in self.blocks),
             time=torch.zeros(batch, dtype=_clock_dtype(like.device), device=like.device),
-            count=torch.zeros(batch, dtype=torch.int64, device=like.device),
+            rows=torch.zeros(batch, dtype=torch.int64, device=like.device),
             pooled=torch.zeros(batch, self.config.width, dtype=like.dtype, device=like.device),
         )
 
@@ -206,13 +206,13 @@ class LFormer(nn.Module):
         checks.deltas_valid(delta[:, None])
         values = torch.where(torch.isnan(values), 0, values)
         time = state.time + delta.to(state.time.dtype)
-        gap = torch.where(state.count > 0, delta.to(values.dtype), self._first(values.dtype))
+        gap = torch.where(state.rows > 0, delta.to(values.dtype), self._first(values.dtype))
         x = self.embedder(values[:, None], time[:, None]).squeeze(1)
         layers = []
         for mixer, layer in zip(self.blocks, state.layers, strict=True):
             x, layer = mixer.step(x, gap, layer)
             layers.append(layer)
-        count, pooled = state.count + 1, state.pooled
+        count, pooled = state.rows + 1, state.pooled
         if self.config.answer == "series":
             pooled = pooled + x
             x = pooled_mean(pooled, count)
@@ -237,8 +237,8 @@ class LFormer(nn.Module):
             first = torch.where(mean > 0, mean, first)
         if state is not None:
             gap = batch.times[:, 0] - state.time
-            _require_later(torch.where((state.count > 0) & (batch.lengths > 0), gap, 0))
-            first = torch.where(state.count > 0, gap.to(first.dtype), first)
+            _require_later(torch.where((state.rows > 0) & (batch.lengths > 0), gap, 0))
+            first = torch.where(state.rows > 0, gap.to(first.dtype), first)
         first = torch.where(batch.lengths > 0, first, 0)  # an empty series has no first row
         return torch.where(torch.arange(L, device=first.device) == 0, first[:, None], batch.deltas)
 

@@ -15,14 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lformer.ops import checks
-
 GROUP = 32  # chunks whose states are resolved in one product; more are grouped, level by level
 
 
-def attention(
-    q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor, causal: bool
-) -> tuple[Tensor, Tensor]:
+def attention(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
     """(B, L, H, K), (B, L, H, K), (B, L, H, V), (B, L, H), (B, H, K, V) -> (B, L, H, V), (B, H, K, V)."""
     return (_causal if causal else _noncausal)(q, k, v, decay, state)
 
@@ -82,7 +78,7 @@ def chunk_length(K: int, V: int) -> int:
 
 
 def _causal(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    L, H, K, V = q.shape[1], q.shape[2], q.shape[3], v.shape[3]
+    L, K, V = q.shape[1], q.shape[3], v.shape[3]
     if L == 0:
         return torch.zeros_like(v), state
     exporting = torch.compiler.is_exporting()  # then L is a symbol, and the plan must not depend on it

@@ -67,8 +67,6 @@ def all_pairs(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor) -> 
     return y, recurrent(q, k, v, decay, state)[1]
 
 
-def attention(
-    q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor, causal: bool
-) -> tuple[Tensor, Tensor]:
+def attention(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
     """Both forms under one signature: -> (B, L, H, V), (B, H, K, V)."""
     return (recurrent if causal else all_pairs)(q, k, v, decay, state)

@@ -121,7 +121,10 @@ def test_sequence_normalisation_lets_the_future_reach_the_past_by_design() -> No
     later = times.clone()
     later[:, 20:] += 500.0
     lengths = torch.tensor([25, 25])
-    assert relative_error(model(whole(values, later, lengths))[:, :20], model(whole(values, times, lengths))[:, :20]) > 1e-6
+    assert (
+        relative_error(model(whole(values, later, lengths))[:, :20], model(whole(values, times, lengths))[:, :20])
+        > 1e-6
+    )
 
 
 @pytest.mark.parametrize("answer", ["series", "step"])

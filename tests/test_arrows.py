@@ -1,0 +1,61 @@
+"""Imports point upward: each room uses only those above it, and models and data never meet."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "lformer"
+
+ROOMS: dict[str, set[str]] = {  # room: rooms it may import
+    "ops": set(),
+    "batch": set(),
+    "metrics": set(),
+    "allocator": set(),
+    "nn": {"ops", "batch"},
+    "data": {"batch"},
+    "tasks": {"metrics"},
+    "train": {"batch", "data", "tasks"},
+    "bench": {"ops", "batch", "metrics", "allocator", "nn", "data", "tasks", "train"},
+    "cli": {"bench", "data"},
+}
+
+
+def room_of(file: Path) -> str:
+    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_rooms(file: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "lformer":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lformer."):
+            found.add((node.module or "").split(".")[1])
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("lformer.")}
+    return found & ROOMS.keys()
+
+
+FILES = sorted(file for file in PACKAGE.rglob("*.py") if room_of(file) != "__init__")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_imports_point_upward(file: Path) -> None:
+    room = room_of(file)
+    assert room in ROOMS, f"{room} is a new room: say in ROOMS what it may import"
+    assert imported_rooms(file) <= ROOMS[room] | {room}
+
+
+def test_the_order_has_no_circles() -> None:
+    above: set[str] = set()
+    for room, uses in ROOMS.items():
+        assert uses <= above, f"{room} imports from below"
+        above.add(room)
+
+
+def test_every_file_says_what_it_is_for() -> None:
+    silent = [
+        str(f.relative_to(PACKAGE)) for f in PACKAGE.rglob("*.py") if not ast.get_docstring(ast.parse(f.read_text()))
+    ]
+    assert silent == []

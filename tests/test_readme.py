@@ -1,0 +1,42 @@
+"""The README tells the truth: its code runs, its tables come from the committed records, its links lead somewhere."""
+
+import json
+import re
+from pathlib import Path
+
+from lformer.bench import tables
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def record(name: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads((ROOT / "results" / name).read_text())
+    return found
+
+
+def test_every_python_block_runs_in_order() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    assert len(blocks) == 4
+    scope: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), scope)
+
+
+def test_the_demo_table_is_the_committed_record() -> None:
+    assert tables.demo(record("demo.json")) in README
+
+
+def test_the_speed_tables_are_the_committed_record() -> None:
+    assert tables.speed(record("speed.json"), batch=8) in README
+
+
+def test_every_link_and_picture_exists() -> None:
+    targets = [target for target in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in target]
+    assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+def test_the_layout_table_names_every_room() -> None:
+    rooms = {path.name for path in (ROOT / "lformer").iterdir() if not path.name.startswith(("_", "py.typed"))}
+    layout = README.split("## Layout")[1].split("## Cite")[0]
+    assert [room for room in sorted(rooms) if room not in layout] == []

@@ -1,0 +1,139 @@
+"""The trainer: it learns, keeps the best epoch, stops early, repeats, and says what went wrong."""
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lformer import IrregularBatch, LFormer, data, metrics, tasks
+from lformer.bench.recipes import recipe
+from lformer.train import Result, TrainConfig, evaluate, fit, predict, seeded
+
+TASK = tasks.trajectory(half=75)
+
+
+def short_run(seed: int = 3, folder: Path | None = None, **changes: object) -> tuple[LFormer, Result]:
+    plan = recipe("spiral-0.02")
+    with seeded(seed):
+        model = LFormer(plan.model)
+    config = replace(plan.train, **{"epochs": 3, "accelerator": "cpu"} | changes)
+    splits = data.load("spiral-0.02", seed=seed, steps=10)
+    return model, fit(model, TASK, splits, config, folder=folder, progress=False)
+
+
+@pytest.fixture(scope="module")
+def trained() -> tuple[LFormer, Result]:
+    return short_run()
+
+
+def test_the_loss_falls_and_the_history_has_every_epoch(trained: tuple[LFormer, Result]) -> None:
+    _, result = trained
+    assert [row["epoch"] for row in result.history] == [0, 1, 2]
+    assert result.history[-1]["loss"] < 0.5 * result.history[0]["loss"]
+    assert set(result.metrics) == set(TASK.metrics)
+
+
+def test_the_same_seed_repeats_to_the_last_digit(trained: tuple[LFormer, Result]) -> None:
+    model, result = trained
+    again, repeated = short_run()
+    assert repeated.metrics == result.metrics
+    assert repeated.history == result.history
+    for a, b in zip(model.parameters(), again.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert short_run(seed=4)[1].metrics != result.metrics
+
+
+def test_the_model_holds_the_weights_of_its_best_epoch() -> None:
+    model, result = short_run(lr=0.3, clip=None, schedule="constant", epochs=4)
+    best = min(result.history, key=lambda row: row[TASK.monitor])
+    assert result.best_epoch == best["epoch"]
+    assert result.validation[TASK.monitor] == best[TASK.monitor]
+    splits = data.load("spiral-0.02", seed=3, steps=10)
+    assert evaluate(model, TASK, splits.validation)[TASK.monitor] == pytest.approx(best[TASK.monitor], rel=1e-6)
+
+
+def test_patience_ends_a_run_that_no_longer_improves() -> None:
+    _, result = short_run(lr=0.0, patience=1, epochs=10)
+    assert result.epochs == 2
+
+
+def test_the_first_interval_is_fitted_to_the_training_data(trained: tuple[LFormer, Result]) -> None:
+    model, _ = trained
+    splits = data.load("spiral-0.02", seed=3, steps=10)
+    (batch,) = splits.train.batches(170)
+    assert float(model.first_interval) == pytest.approx(float(batch.deltas[batch.deltas > 0].median()))
+
+
+def test_the_checkpoint_loads_without_executing_code(tmp_path: Path) -> None:
+    model, _ = short_run(folder=tmp_path, epochs=1)
+    saved = torch.load(tmp_path / "best.ckpt", weights_only=True)
+    assert torch.equal(saved["state_dict"]["model.head.0.weight"], model.head[0].weight)
+
+
+def test_a_cosine_schedule_ends_at_zero(trained: tuple[LFormer, Result]) -> None:
+    model, result = short_run(lr=1e-2, epochs=1)
+    assert result.epochs == 1
+    assert torch.isfinite(torch.stack([p.abs().max() for p in model.parameters()])).all()
+
+
+class Explodes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, batch: IrregularBatch) -> Tensor:
+        assert batch.targets is not None
+        return self.weight * batch.targets * float("inf")
+
+
+def test_a_loss_that_is_not_finite_stops_with_step_and_advice() -> None:
+    splits = data.load("spiral-0.02", steps=2)
+    with pytest.raises(FloatingPointError, match=r"epoch 0, step 0.*learning rate \(0.001\).*clip"):
+        fit(Explodes(), TASK, splits, TrainConfig(epochs=1, accelerator="cpu"), progress=False)
+
+
+def test_building_under_a_seed_leaves_the_callers_random_state() -> None:
+    torch.manual_seed(11)
+    expected = torch.rand(3)
+    torch.manual_seed(11)
+    with seeded(5):
+        torch.rand(10)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_training_is_quiet(capfd: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        short_run(epochs=1)
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert captured.err == ""
+
+
+def test_predictions_come_in_order_whatever_the_batch_size(trained: tuple[LFormer, Result]) -> None:
+    model, _ = trained
+    part = data.load("spiral-0.02", seed=3).test
+    at_once, target = predict(model, part, batch_size=100)
+    in_parts, _ = predict(model, part, batch_size=7)
+    assert torch.allclose(at_once, in_parts, atol=1e-6)
+    assert torch.equal(target, part.clean)
+
+
+def test_metrics_sum_over_coordinates() -> None:
+    prediction, target = torch.tensor([[[3.0, 4.0]], [[0.0, 0.0]]]), torch.zeros(2, 1, 2)
+    assert float(metrics.summed_mae(prediction, target)) == 3.5
+    assert float(metrics.summed_mse(prediction, target)) == 12.5
+    assert float(metrics.summed_rmse(prediction, target)) == pytest.approx(12.5**0.5)
+
+
+def test_a_task_tells_the_halves_apart() -> None:
+    prediction = torch.cat([torch.ones(1, 75, 2), torch.full((1, 75, 2), 2.0)], 1)
+    found = {name: float(measure(prediction, torch.zeros_like(prediction))) for name, measure in TASK.metrics.items()}
+    assert found["interpolation_mae"] == 2.0
+    assert found["extrapolation_mae"] == 4.0
+    assert found["extrapolation_rmse"] == pytest.approx(8**0.5)
+    with pytest.raises(ValueError, match="monitor must be one of"):
+        replace(TASK, monitor="accuracy")
