@@ -37,6 +37,7 @@ class TrainConfig:
         batch_size: series per step.
         lr: of Adam, betas 0.9 and 0.999, no weight decay.
         schedule: "constant" (paper) or "cosine" down to 0 over all epochs.
+        warmup: share of all steps over which the rate first rises to `lr`.
         clip: largest gradient norm; None does not clip.
         patience: epochs without a better validation metric before stopping; None never stops early.
         accelerator, devices, precision: passed to Lightning.
@@ -46,6 +47,7 @@ class TrainConfig:
     batch_size: int = 64
     lr: float = 1e-3
     schedule: Literal["constant", "cosine"] = "constant"
+    warmup: float = 0.0
     clip: float | None = None
     patience: int | None = 20
     accelerator: str = "auto"
@@ -161,6 +163,16 @@ def evaluate(model: nn.Module, task: Task, part: Part, batch_size: int = 64) -> 
     return {name: float(measure(prediction, target)) for name, measure in task.metrics.items()}
 
 
+def rate_share(step: int, total: int, config: TrainConfig) -> float:
+    """The learning rate of a step as a share of `config.lr`: rising in the warm-up, then level or a falling cosine."""
+    warm = config.warmup * total
+    if step < warm:
+        return (step + 1) / (warm + 1)
+    if config.schedule == "constant":
+        return 1.0
+    return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1.0, total - warm)))
+
+
 class _Training(pl.LightningModule):
     """Model, task and data as Lightning wants them."""
 
@@ -194,12 +206,10 @@ class _Training(pl.LightningModule):
         self.history.append({"epoch": self.current_epoch, "loss": loss, **values})
 
     def configure_optimizers(self) -> Any:
-        adam = torch.optim.Adam(self.model.parameters(), lr=self.config.lr)
-        if self.config.schedule == "constant":
-            return adam
+        adam = torch.optim.Adam(self.model.parameters(), lr=self.config.lr, fused=self.device.type in ("cpu", "cuda"))
         total = self.config.epochs * len(self.train_dataloader())
-        cosine = torch.optim.lr_scheduler.CosineAnnealingLR(adam, total)
-        return {"optimizer": adam, "lr_scheduler": {"scheduler": cosine, "interval": "step"}}
+        share = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: rate_share(step, total, self.config))
+        return {"optimizer": adam, "lr_scheduler": {"scheduler": share, "interval": "step"}}
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         return batch.to(device) if isinstance(batch, IrregularBatch) else batch
@@ -210,10 +220,9 @@ class _Epoch:
 
     def __init__(self, module: _Training) -> None:
         self.module = module
-        self.length = sum(1 for _ in module.splits.train.training_batches(module.config.batch_size, epoch=0))
 
     def __len__(self) -> int:
-        return self.length
+        return cast(int, self.module.splits.train.training_steps(self.module.config.batch_size))
 
     def __iter__(self) -> Iterator[IrregularBatch]:
         part = self.module.splits.train

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lformer import IrregularBatch, LFormer, data, metrics, tasks
 from lformer.bench.recipes import recipe
-from lformer.train import Result, TrainConfig, evaluate, fit, predict, seeded
+from lformer.train import Result, TrainConfig, evaluate, fit, predict, rate_share, seeded
 
 TASK = tasks.trajectory(half=75)
 
@@ -73,10 +73,15 @@ def test_the_checkpoint_loads_without_executing_code(tmp_path: Path) -> None:
     assert torch.equal(saved["state_dict"]["model.head.0.weight"], model.head[0].weight)
 
 
-def test_a_cosine_schedule_ends_at_zero(trained: tuple[LFormer, Result]) -> None:
-    model, result = short_run(lr=1e-2, epochs=1)
-    assert result.epochs == 1
-    assert torch.isfinite(torch.stack([p.abs().max() for p in model.parameters()])).all()
+def test_the_rate_rises_in_the_warm_up_and_falls_to_zero() -> None:
+    config = TrainConfig(schedule="cosine", warmup=0.1)
+    shares = [rate_share(step, 100, config) for step in range(101)]
+    assert shares[:10] == sorted(shares[:10])
+    assert shares[10] == 1.0
+    assert shares[10:] == sorted(shares[10:], reverse=True)
+    assert shares[55] == pytest.approx(0.5)
+    assert shares[100] == pytest.approx(0.0)
+    assert {rate_share(step, 100, TrainConfig()) for step in range(101)} == {1.0}
 
 
 class Explodes(nn.Module):

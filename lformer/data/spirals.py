@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -64,6 +64,7 @@ class SpiralPart:
     noisy: Tensor  # (N, 150, 2)
     points: int
     unobserved: Unobserved
+    asked: int  # query times per training batch
     steps: int  # training batches per epoch
     seed: int
 
@@ -76,12 +77,24 @@ class SpiralPart:
         for rows in torch.arange(len(self)).split(size):
             yield self._batch(rows, seen)
 
+    def training_steps(self, size: int) -> int:
+        """Batches per epoch, whatever their size: they are drawn, not cut."""
+        return self.steps
+
     def training_batches(self, size: int, epoch: int) -> Iterator[IrregularBatch]:
         """`steps` random batches, each seen at points of its own, as a function of (seed, epoch, step) alone."""
         for step in range(self.steps):
             rng = np.random.default_rng([self.seed, 1, epoch, step])
             rows = torch.from_numpy(rng.permutation(len(self))[:size])
-            yield self._batch(rows, self._points(rng))
+            batch = self._batch(rows, self._points(rng))
+            yield self._ask_some(batch, rng) if self.unobserved == "query" else batch
+
+    def _ask_some(self, batch: IrregularBatch, rng: np.random.Generator) -> IrregularBatch:
+        """Queries do not see one another, so a few of them at a time teach the same at a fraction of the cost."""
+        asked = torch.from_numpy(rng.permutation(POINTS)[: self.asked])
+        assert batch.query_times is not None
+        assert batch.targets is not None
+        return replace(batch, query_times=batch.query_times[:, asked], targets=batch.targets[:, asked])
 
     def _points(self, rng: np.random.Generator) -> Tensor:
         return torch.from_numpy(np.sort(rng.permutation(HALF)[: self.points]))
@@ -105,6 +118,7 @@ def load(
     points: int = 30,
     noise: float = 0.1,
     unobserved: Unobserved = "query",
+    asked: int = 50,
     validation: int = 30,
     steps: int = 100,
 ) -> Splits[SpiralPart]:
@@ -117,6 +131,8 @@ def load(
         noise: standard deviation before scaling; the LFormer paper has 0.1, ContiFormer 0.05.
         unobserved: how the other times enter. "query": only the observed points are rows, and the answer is asked for
             at all 150 times. "rows": all 150 times are rows, with value 0 where nothing was observed (paper).
+        asked: at how many of the 150 times, drawn anew for every batch, a training batch is asked if these are queries;
+            evaluation asks at all.
         validation: how many of the 200 training spirals are held out; the papers select on the test set instead.
         steps: training batches per epoch.
 
@@ -125,6 +141,8 @@ def load(
     """
     if not 1 <= points <= HALF:
         raise ValueError(f"points must lie between 1 and {HALF}, the first half of a spiral; got {points}.")
+    if not 1 <= asked <= POINTS:
+        raise ValueError(f"asked must lie between 1 and {POINTS}; got {asked}.")
     if unobserved not in get_args(Unobserved):
         raise ValueError(f"unobserved must be one of {get_args(Unobserved)}; got {unobserved!r}.")
     if not 1 <= validation < TRAIN:
@@ -132,7 +150,7 @@ def load(
     times, clean, noisy = draw(alpha, TRAIN + TEST, noise, seed)
     cuts = {"train": (0, TRAIN - validation), "validation": (TRAIN - validation, TRAIN), "test": (TRAIN, TRAIN + TEST)}
     parts = {
-        name: SpiralPart(times, clean[a:b], noisy[a:b], points, unobserved, steps, seed)
+        name: SpiralPart(times, clean[a:b], noisy[a:b], points, unobserved, asked, steps, seed)
         for name, (a, b) in cuts.items()
     }
     return Splits(name=f"spiral-{alpha:g}", **parts)

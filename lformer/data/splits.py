@@ -18,6 +18,10 @@ class Part(Protocol):
         """Every series once, in order; the same on every call."""
         ...
 
+    def training_steps(self, size: int) -> int:
+        """How many batches `training_batches` gives."""
+        ...
+
     def training_batches(self, size: int, epoch: int) -> Iterator[IrregularBatch]:
         """One epoch of training, as a function of the data set's seed and the epoch alone."""
         ...

@@ -89,18 +89,18 @@ def liquid_gated_attention(
     run = BACKENDS[choose_backend(backend)]
     checks.attention_shapes(q, k, v, decay, state)
     checks.decay_valid(decay)
-    dtype = checks.wide_dtype(q, k, v, decay)
+    dtype = checks.wide_dtype(q, k, v, decay, state)
     if not causal:
-        checks.span_fits(decay, parallel.largest_span(dtype))
+        checks.span_fits(decay, dtype, parallel.largest_span(dtype))
     if state is None:
-        state = torch.zeros(*q.shape[0:1], *q.shape[2:], v.shape[-1], dtype=dtype, device=q.device)
+        state = torch.zeros(q.shape[0], *q.shape[2:], v.shape[-1], dtype=dtype, device=q.device)
 
+    wide = (q.to(dtype), k.to(dtype), v.to(dtype), decay.to(dtype), state.to(dtype))
     if torch.is_autocast_enabled(q.device.type):
         with torch.autocast(q.device.type, enabled=False):
-            y, state = run(q.to(dtype), k.to(dtype), v.to(dtype), decay.to(dtype), state.to(dtype), causal)
+            y, state = run(*wide, causal)
     else:
-        y, state = run(q.to(dtype), k.to(dtype), v.to(dtype), decay.to(dtype), state.to(dtype), causal)
+        y, state = run(*wide, causal)
     y = y.to(v.dtype)
-    if not causal:
-        checks.finite_result(y, "the output of liquid_gated_attention")
+    checks.finite_result(y, "the output of liquid_gated_attention")
     return (y, state) if return_state else y

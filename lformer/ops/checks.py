@@ -22,9 +22,9 @@ def readable(*tensors: Tensor) -> bool:
     return not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 
 
-def wide_dtype(*tensors: Tensor) -> torch.dtype:
+def wide_dtype(*tensors: Tensor | None) -> torch.dtype:
     """The dtype sums and exponents are kept in: float32, or float64 if any input is."""
-    return torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
+    return torch.float64 if any(t is not None and t.dtype == torch.float64 for t in tensors) else torch.float32
 
 
 def first_bad(bad: Tensor) -> tuple[int, ...] | None:
@@ -60,16 +60,16 @@ def decay_valid(decay: Tensor) -> None:
         )
 
 
-def span_fits(decay: Tensor, limit: float) -> None:
+def span_fits(decay: Tensor, dtype: torch.dtype, limit: float) -> None:
     """Refuse a non-causal series whose total decay would overflow `exp(+total)`."""
     if decay.shape[1] == 0 or not readable(decay):
         return
-    total = decay.detach().sum(dim=1)
+    total = decay.detach().sum(dim=1, dtype=dtype)
     where = first_bad(total > limit)
     if where is not None:
         raise OverflowError(
             f"row {where[0]} decays by {float(total[where]):.4g} in total (head {where[1]}), and the non-causal form "
-            f"weighs its rows by exp(+total decay), which {str(decay.dtype).removeprefix('torch.')} holds up to "
+            f"weighs its rows by exp(+total decay), which {_name(dtype)} holds up to "
             f'{limit:.4g}. Use gate_norm="sequence" (total decay 1), causal=True (its exponents are never positive), '
             "or a larger unit of time."
         )
@@ -83,7 +83,7 @@ def finite_result(result: Tensor, what: str) -> None:
     if where is not None:
         raise OverflowError(
             f"{what} is not finite at {list(where)}: q, k or v hold inf or NaN there, or their products overflow "
-            f'{str(result.dtype).removeprefix("torch.")}. Check the inputs; with gate_norm="none" also try '
+            f'{_name(result.dtype)}. Check the inputs; with gate_norm="none" also try '
             'gate_norm="sequence" or causal=True.'
         )
 
@@ -99,6 +99,7 @@ def gate_shapes(gate: Tensor, deltas: Tensor, mu: Tensor, previous: Tensor | Non
         _expect("previous", previous, (B, H), gate, "gate")
     if reads is not None:
         _expect("reads", reads, (B, L), gate, "gate")
+    _expect_floats(gate=gate, mu=mu, previous=previous)
 
 
 def total_shape(u: Tensor, total: Tensor | None, reads: Tensor | None) -> None:
@@ -108,6 +109,7 @@ def total_shape(u: Tensor, total: Tensor | None, reads: Tensor | None) -> None:
         _expect("total", total, (u.shape[0], u.shape[2]), u, "u")
     if reads is not None:
         _expect("reads", reads, (u.shape[0], u.shape[1]), u, "u")
+    _expect_floats(u=u, total=total)
 
 
 def attention_shapes(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor | None) -> None:
@@ -122,14 +124,22 @@ def attention_shapes(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tens
     _expect("decay", decay, (B, L, H), q, "q")
     if state is not None:
         _expect("state", state, (B, H, K, V), q, "q")
-    for name, tensor in (("q", q), ("k", k), ("v", v), ("decay", decay)):
-        if not tensor.is_floating_point():
-            raise TypeError(f"{name} must be a floating point tensor; got {tensor.dtype}.")
+    _expect_floats(q=q, k=k, v=v, decay=decay, state=state)
 
 
 def _expect(name: str, tensor: Tensor, shape: tuple[int, ...], other: Tensor, other_name: str) -> None:
     if tuple(tensor.shape) != shape:
         raise ValueError(f"{name} must have shape {shape} beside {other_name} {_shape(other)}; got {_shape(tensor)}.")
+
+
+def _expect_floats(**tensors: Tensor | None) -> None:
+    for name, tensor in tensors.items():
+        if tensor is not None and not tensor.is_floating_point():
+            raise TypeError(f"{name} must be a floating point tensor; got {tensor.dtype}.")
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:

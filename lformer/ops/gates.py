@@ -62,7 +62,7 @@ def liquid_decay(
     """
     checks.gate_shapes(gate, deltas, mu, previous, reads)
     checks.deltas_valid(deltas)
-    dtype = checks.wide_dtype(gate, deltas)
+    dtype = checks.wide_dtype(gate, deltas, previous)
     gate, deltas, mu = gate.to(dtype), deltas.to(dtype), mu.to(dtype)
     rate = torch.lerp(gate, shift(gate, previous, reads), mu)  # x̄, interpolation
     return deltas[..., None] * rate
@@ -117,7 +117,7 @@ def normalise_decay(
             'norm="sequence" divides by the sum over the whole series, so a series cannot be continued from a running '
             'total. Normalise the whole series at once, or use norm="prefix", which only looks back.'
         )
-    u = u.to(checks.wide_dtype(u))
+    u = u.to(checks.wide_dtype(u, total))
     writes = u if reads is None else u.masked_fill(reads[..., None], 0)
     after = writes.sum(dim=1)
     if total is not None:

@@ -32,14 +32,19 @@ def largest_span(dtype: torch.dtype) -> float:
 
 
 def _noncausal(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights relative to the middle of the series: each factor then spans half of the float range at most."""
-    c = decay.cumsum(dim=1)
-    total = decay.sum(dim=1)  # (B, H)
-    middle = total / 2
-    k = k * (torch.exp(c - middle[:, None]) * -torch.expm1(-decay))[..., None]
-    q = q * torch.exp(middle[:, None] - c)[..., None]
-    memory = _outer_sum(k, v) + torch.exp(-middle)[..., None, None] * state  # S_L e^{+middle}
-    return _read(q, memory), torch.exp(-middle)[..., None, None] * memory
+    """Weights relative to the middle of the series: each factor then spans half of the float range at most.
+
+    The exponents, one number per row and head, are kept in float64: rounding a large exponent to float32 would cost
+    its weight as many digits as the exponent has.
+    """
+    exact = decay if decay.device.type == "mps" else decay.double()
+    c = exact.cumsum(dim=1)
+    middle = exact.sum(dim=1, keepdim=True) / 2  # (B, 1, H)
+    fade = torch.exp(-middle).to(q.dtype).mT[..., None]  # (B, H, 1, 1)
+    k = k * (torch.exp(c - middle) * -torch.expm1(-exact)).to(k.dtype)[..., None]
+    q = q * torch.exp(middle - c).to(q.dtype)[..., None]
+    memory = _outer_sum(k, v) + fade * state  # e^{+middle} S_L
+    return _read(q, memory), fade * memory
 
 
 def _outer_sum(k: Tensor, v: Tensor) -> Tensor:

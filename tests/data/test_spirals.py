@@ -78,10 +78,22 @@ def test_training_batches_are_a_function_of_seed_and_epoch() -> None:
     assert not torch.equal(first[0].times, first[1].times)
 
 
+def test_a_training_batch_is_asked_at_some_of_the_times_and_knows_their_targets() -> None:
+    part = data.load("spiral-0.02", steps=1, asked=20).train
+    (batch,) = part.training_batches(170, epoch=0)
+    assert batch.query_times is not None
+    assert batch.targets is not None
+    assert batch.query_times.shape == (170, 20)
+    for time, target in zip(batch.query_times[0], batch.targets.unbind(1), strict=True):
+        at = int((part.times - time).abs().argmin())
+        assert sorted(target[:, 0].tolist()) == sorted(part.clean[:, at, 0].tolist())
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         ({"points": 76}, "points must lie between 1 and 75"),
+        ({"asked": 0}, "asked must lie between 1 and 150"),
         ({"validation": 200}, "validation must lie between 1 and 199"),
         ({"unobserved": "zeros"}, "unobserved must be one of"),
     ],

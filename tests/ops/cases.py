@@ -57,7 +57,8 @@ def results(x: Operands, causal: bool, backend: str) -> dict[str, Tensor]:
     x = Operands(*(t.detach().requires_grad_() for t in x))
     y, state = liquid_gated_attention(*x[:4], causal, x.state, return_state=True, backend=backend)
     g = torch.Generator().manual_seed(1)
-    loss = sum((t * torch.randn(t.shape, generator=g).bfloat16().to(t.dtype)).sum().double() for t in (y, state))
+    weights = [torch.randn(t.shape, generator=g).bfloat16().to(t.dtype) for t in (y, state)]
+    loss = (y * weights[0]).sum().double() + (state * weights[1]).sum().double()
     gradients = torch.autograd.grad(loss, x, materialize_grads=True)
     return {"y": y.detach(), "final state": state.detach()} | {
         f"gradient of {name}": gradient for name, gradient in zip(Operands._fields, gradients, strict=True)
