@@ -102,44 +102,59 @@ def call(model: nn.Module, batch: IrregularBatch, work: Work) -> Callable[[], No
 
 
 def measure(run: Callable[[], None], seconds: float = 1.0) -> tuple[float, int]:
-    """Median seconds of a call after a warm-up, and its peak of live bytes."""
+    """Median seconds of a call after a warm-up, and its peak of live bytes. A call of several seconds is timed once."""
     with LiveBytes() as memory:
         run()
     taken: list[float] = []
-    while len(taken) < 3 or (sum(taken) < seconds and len(taken) < 25):
+    for _ in range(25):
         began = time.perf_counter()
         run()
         taken.append(time.perf_counter() - began)
+        if sum(taken) >= (seconds if len(taken) >= 3 else 4 * seconds):
+            break
     return statistics.median(taken), memory.peak
+
+
+def attempt(run: Callable[[], None]) -> tuple[float, int] | None:
+    """`measure`, or None if the memory does not suffice."""
+    try:
+        return measure(run)
+    except RuntimeError as error:  # torch.OutOfMemoryError on a GPU; the CPU allocator has no class of its own
+        if "memory" not in str(error):
+            raise
+        return None
 
 
 def sweep(config: SpeedConfig) -> Iterator[Cell]:
     """Every cell, shortest first. The models take turns at each length, so that a busy machine slows all of them."""
     models = {name: peers.PEERS[name]() for name in config.models}
-    last: dict[tuple[str, Work], Cell] = {}
     for batch in config.batches:
-        last.clear()
+        before: dict[tuple[str, Work], list[Cell]] = {}
         for length in config.lengths:
             data = peers.random_batch(batch, length)
             for work in WORKS:
                 for name, model in models.items():
-                    note = _hopeless(last.get((name, work)), length, config)
-                    seconds, peak = (None, None) if note else measure(call(model, data, work))
-                    cell = Cell(name, work, batch, length, seconds, peak, note)
-                    last[name, work] = cell
+                    history = before.setdefault((name, work), [])
+                    note = _hopeless(history, length, config)
+                    found = None if note else attempt(call(model, data, work))
+                    seconds, peak = found or (None, None)
+                    cell = Cell(name, work, batch, length, seconds, peak, note if found or note else "OOM")
+                    history.append(cell)
                     yield cell
 
 
-def _hopeless(before: Cell | None, length: int, config: SpeedConfig) -> str:
-    """Why a cell is not worth starting, judged from the length before it; quadratic growth is expected."""
-    if before is None:
+def _hopeless(history: Sequence[Cell], length: int, config: SpeedConfig) -> str:
+    """Why a cell is not worth starting, judged from the shorter ones: time is expected to grow as it did before."""
+    if not history:
         return ""
-    if before.seconds is None or before.peak_bytes is None:
-        return before.note
-    growth = length / before.length
-    if before.seconds * growth**2 > 2 * config.limit:
+    last = history[-1]
+    if last.seconds is None or last.peak_bytes is None:
+        return last.note
+    power = growth_exponent(history[-2:]) if len(history) > 1 else 2.0
+    growth = length / last.length
+    if last.seconds * growth**power > config.limit:
         return "OOT"
-    return "OOM" if before.peak_bytes * growth > config.memory * 2**30 else ""
+    return "OOM" if last.peak_bytes * growth > config.memory * 2**30 else ""
 
 
 def growth_exponent(cells: Sequence[Cell]) -> float:
@@ -219,23 +234,24 @@ def run(config: SpeedConfig, progress: Callable[[Cell], None] = lambda cell: Non
     kept = config.allocator == "keep" and keep_freed_pages()
     config.folder.mkdir(parents=True, exist_ok=True)
     cells: list[Cell] = []
+    record: dict[str, Any] = {}
     for cell in sweep(config):
         cells.append(cell)
         progress(cell)
-    record = {
-        "machine": {
-            "cpu": processor(),
-            "threads": torch.get_num_threads(),
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "lformer": __version__,
-            "allocator": "freed pages kept" if kept else "system default",
-        },
-        "setting": {"width": peers.WIDTH, "depth": peers.DEPTH, "heads": peers.HEADS, "features": peers.FEATURES},
-        "summary": summary(cells),
-        "cells": [asdict(cell) for cell in cells],
-    }
-    (config.folder / "speed.json").write_text(json.dumps(record, indent=1) + "\n")
+        record = {
+            "machine": {
+                "cpu": processor(),
+                "threads": torch.get_num_threads(),
+                "torch": torch.__version__,
+                "python": platform.python_version(),
+                "lformer": __version__,
+                "allocator": "freed pages kept" if kept else "system default",
+            },
+            "setting": {"width": peers.WIDTH, "depth": peers.DEPTH, "heads": peers.HEADS, "features": peers.FEATURES},
+            "summary": summary(cells),
+            "cells": [asdict(cell) for cell in cells],
+        }  # written after every cell: what was measured is kept if the run is cut short
+        (config.folder / "speed.json").write_text(json.dumps(record, indent=1) + "\n")
     return record
 
 

@@ -156,7 +156,8 @@ class LFormer(nn.Module):
         deltas, lengths, reads, merged = self._intervals(batch, state), batch.lengths, None, None
         if batch.query_times is not None:
             empty = batch.values.new_zeros(*batch.query_times.shape, *batch.values.shape[2:])
-            merged = merge(batch.times, deltas, lengths, batch.query_times, state and state.time)
+            before = None if state is None else torch.where(state.rows > 0, state.time, torch.nan)
+            merged = merge(batch.times, deltas, lengths, batch.query_times, before)
             x = merged.arrange(x, self.embedder(empty, batch.query_times))
             deltas, lengths, reads = merged.deltas, merged.lengths, merged.reads
 

@@ -39,8 +39,8 @@ def merge(
         deltas: (B, L) of the rows, the first interval filled in.
         lengths: (B,) valid rows.
         query_times: (B, Q), in any order.
-        last_time: (B,) of the row before the first, if the series is continued. Before any row at all a query reads
-            the empty memory, over no interval.
+        last_time: (B,) of the row before the first, if the series is continued; NaN where there is none. Before any
+            row at all a query reads the empty memory, over no interval.
     """
     L, Q = times.shape[1], query_times.shape[1]
     valid = torch.arange(L, device=times.device) < lengths[:, None]

@@ -1,13 +1,23 @@
 """The speed sweep: what it counts, what it fits, and when it gives a cell up."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 
 from lformer.bench import peers
-from lformer.bench.speed import Cell, LiveBytes, SpeedConfig, _hopeless, call, growth_exponent, measure, summary, table
+from lformer.bench.speed import (
+    Cell,
+    LiveBytes,
+    SpeedConfig,
+    _hopeless,
+    attempt,
+    call,
+    growth_exponent,
+    measure,
+    summary,
+    table,
+)
 
 
 def cell(model: str, length: int, seconds: float | None, peak: int | None = 2**20, note: str = "") -> Cell:
@@ -40,13 +50,14 @@ def test_the_exponent_of_a_power_law_is_found(power: float) -> None:
     assert math.isnan(growth_exponent(cells[:1]))
 
 
-def test_a_cell_is_given_up_when_the_one_before_was_too_much() -> None:
+def test_a_cell_is_given_up_when_the_ones_before_say_so() -> None:
     config = SpeedConfig(limit=10.0, memory=1.0)
-    assert _hopeless(None, 1024, config) == ""
-    assert _hopeless(cell("x", 512, 4.0), 1024, config) == ""
-    assert _hopeless(cell("x", 512, 9.0), 1024, config) == "OOT"
-    assert _hopeless(cell("x", 512, 0.1, 2**30), 1024, config) == "OOM"
-    assert _hopeless(replace(cell("x", 512, None, None), note="OOM"), 1024, config) == "OOM"
+    assert _hopeless([], 1024, config) == ""
+    assert _hopeless([cell("x", 512, 2.0)], 1024, config) == ""
+    assert _hopeless([cell("x", 512, 3.0)], 1024, config) == "OOT"  # nothing is known yet: quadratic
+    assert _hopeless([cell("x", 256, 1.5), cell("x", 512, 3.0)], 1024, config) == ""  # linear so far
+    assert _hopeless([cell("x", 512, 0.1, 2**30)], 1024, config) == "OOM"
+    assert _hopeless([cell("x", 512, None, None, "OOM")], 1024, config) == "OOM"
 
 
 def test_the_summary_takes_the_worst_case() -> None:
@@ -57,6 +68,12 @@ def test_the_summary_takes_the_worst_case() -> None:
     assert found["forward: gru over lformer, time, least"] == 2.5
     assert found["forward: gru over lformer-causal, time, least"] == 1.25
     assert table(cells, "forward", 8)[2][1] == "1500 ms (1.5×)"
+
+
+def test_a_call_that_needs_too_much_memory_is_a_cell_and_any_other_error_an_error() -> None:
+    assert attempt(lambda: torch.empty(2**50).fill_(1)) is None
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        attempt(lambda: torch.ones(2) + torch.ones(3))
 
 
 @pytest.mark.parametrize("name", peers.PEERS)

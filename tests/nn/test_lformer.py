@@ -228,6 +228,29 @@ def test_queries_do_not_touch_the_rows(causal: bool, norm: str) -> None:
     assert relative_error(torch.where(valid, rows, 0), torch.where(valid, expected, 0)) < TIGHT
 
 
+@pytest.mark.parametrize("norm", STREAMS)
+def test_queries_to_a_continued_series_are_answered_as_by_the_whole(norm: str) -> None:
+    values, times, _ = irregular_arrays(3, 25, 3, seed=6)
+    model = build(causal=True, gate_norm=norm, answer="query", time_embedding="sinusoidal")
+    first, rest, all_rows = slice(0, 10), slice(10, 25), torch.tensor([25, 25, 25])
+    middle = (times[:, 9:10] + times[:, 10:11]) / 2
+    queries = torch.cat([middle, times[:, 15:16], times[:, -1:] + 3.0], 1)
+    start = {"t0": times[:, 0], "query_times": queries}
+    expected = model(whole(values, times, all_rows, **start))
+    _, state = model(whole(values[:, first], times[:, first], all_rows - 15, **start), return_state=True)
+    assert (
+        relative_error(model(whole(values[:, rest], times[:, rest], all_rows - 10, **start), state), expected) < TIGHT
+    )
+
+
+def test_a_fresh_state_is_no_state() -> None:
+    batch = irregular_batch()
+    queries = batch.times[:, :3] - 1.0  # the first one lies before every row
+    model = build(causal=True, gate_norm="none", answer="query", time_embedding="sinusoidal")
+    asked = batch.with_queries(queries)
+    assert relative_error(model(asked, model.init_state(4)), model(asked)) < TIGHT
+
+
 def test_a_query_fades_with_its_distance_from_the_last_row() -> None:
     batch = irregular_batch(L=12)
     model = build(causal=True, gate_norm="none", answer="query", depth=1)

@@ -272,6 +272,16 @@ def test_one_float64_input_makes_the_decay_float64(wide: int) -> None:
     assert liquid_decay(*x).dtype == torch.float64
 
 
+def test_a_float64_carry_keeps_the_whole_in_float64() -> None:
+    gate, deltas, mu = inputs(dtype=torch.float32)
+    u = liquid_decay(gate, deltas, mu)
+    _, total = normalise_decay(u, "prefix", u.sum(dim=1).double(), return_total=True)
+    assert total.dtype == torch.float64
+    x = operands(dtype=torch.float32)
+    _, state = liquid_gated_attention(*x[:4], causal=True, state=x.state.double(), return_state=True)
+    assert state.dtype == torch.float64
+
+
 # --- what is refused ---
 
 
@@ -340,11 +350,19 @@ def test_wrong_shapes_are_refused_with_the_right_one(
         call(**{name: torch.zeros(wrong)})
 
 
-@pytest.mark.parametrize("name", ["q", "k", "v", "decay"])
+@pytest.mark.parametrize("name", ["q", "k", "v", "decay", "state"])
 def test_integer_operands_are_refused_by_name(name: str) -> None:
     x = operands()._asdict()
     with pytest.raises(TypeError, match=rf"{name} must be a floating point tensor; got torch\.int64"):
         liquid_gated_attention(**(x | {name: x[name].long()}))
+
+
+def test_integer_gates_and_sums_are_refused_by_name() -> None:
+    gate, deltas, mu = inputs()
+    with pytest.raises(TypeError, match="gate must be a floating point tensor"):
+        liquid_decay(gate.long(), deltas, mu)
+    with pytest.raises(TypeError, match="u must be a floating point tensor"):
+        normalise_decay(gate.long(), "none")
 
 
 def test_an_unknown_norm_is_refused_with_the_known_ones() -> None:

@@ -231,6 +231,14 @@ def test_noncausal_raises_instead_of_returning_what_is_not_finite(value: float) 
         liquid_gated_attention(*x[:4], causal=False)
 
 
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_causal_raises_too_rather_than_spreading_a_nan_within_a_chunk(value: float) -> None:
+    x = operands(dtype=torch.float32)
+    x.v[1, 7] = value
+    with pytest.raises(OverflowError, match="hold inf or NaN"):
+        liquid_gated_attention(*x[:4], causal=True)
+
+
 # --- which backend runs ---
 
 
