@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
 from lformer.batch import IrregularBatch, median_interval
@@ -236,10 +236,13 @@ class _Bar(pl.Callback):
 
     def __init__(self, name: str) -> None:
         self.progress = Progress(
-            TextColumn(f"[bold]{name}"), BarColumn(), TextColumn("{task.completed}/{task.total} steps"),
-            TextColumn("loss {task.fields[loss]:.2e}"), TextColumn("{task.fields[validation]}"),
-            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-        )  # fmt: skip
+            TextColumn(f"[bold]{name}"),
+            BarColumn(bar_width=16),
+            TextColumn("{task.completed}/{task.total}"),
+            TextColumn("loss {task.fields[loss]:.2e}"),
+            TextColumn("{task.fields[validation]}"),
+            TimeRemainingColumn(elapsed_when_finished=True),
+        )
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         total = int(trainer.estimated_stepping_batches)
@@ -254,7 +257,7 @@ class _Bar(pl.Callback):
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, _Training)
         name = module.task.monitor
-        self.progress.update(self.bar, validation=f"validation {name} {module.history[-1][name]:.4g}")
+        self.progress.update(self.bar, validation=f"val {name} {module.history[-1][name]:.3g}")
 
     def teardown(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
         self.progress.stop()

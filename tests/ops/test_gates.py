@@ -367,4 +367,4 @@ def test_integer_gates_and_sums_are_refused_by_name() -> None:
 
 def test_an_unknown_norm_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"gate_norm.*'sequence', 'prefix', 'none'; got 'softmax'"):
-        normalise_decay(liquid_decay(*inputs()), "softmax")  # type: ignore[call-overload]
+        normalise_decay(liquid_decay(*inputs()), "softmax")
