@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lformer import IrregularBatch, LFormer, LFormerConfig
 from lformer.nn import State
+from lformer.nn.query import merge
 
 SETTINGS = settings(max_examples=20, deadline=None, derandomize=True)
 MODES = [(False, "sequence"), (True, "sequence"), (True, "prefix"), (True, "none")]
@@ -259,6 +260,19 @@ def test_a_query_fades_with_its_distance_from_the_last_row() -> None:
     near = model(batch.with_queries(last + torch.tensor([[0.0, 1.0]]).double().expand(4, 2)))
     assert relative_error(far[:, 0], far[:, 1]) < TIGHT  # nothing is left
     assert relative_error(near[:, 0], near[:, 1]) > 1e-6
+
+
+@pytest.mark.parametrize(("causal", "norm"), MODES)
+def test_a_query_at_a_row_reads_what_that_row_has_written(causal: bool, norm: str) -> None:
+    batch = irregular_batch(L=12)
+    model = build(causal=causal, gate_norm=norm, answer="query", depth=1)
+    at = batch.times[:, :1]
+    just_after = model(batch.with_queries(at + 1e-12))
+    assert relative_error(model(batch.with_queries(at)), just_after) < 1e-9
+    merged = merge(batch.times, batch.deltas, batch.lengths, batch.times[:, 5:6])
+    since = merged.deltas[merged.reads]
+    reached = batch.lengths > 5  # elsewhere the time is that of the padding, which is the last row's
+    assert bool((since[reached] == 0).all())
 
 
 def test_a_model_and_a_batch_must_agree_about_queries() -> None:
