@@ -32,6 +32,8 @@ class IrregularBatch:
         query_times: (B, Q) float64 since the start, where answers are wanted; None if at the rows or per series.
         targets: what is to be predicted, of any shape (B, ...).
         targets_observed: bool like `targets`, False where a target does not count; None if all valid ones do.
+        targets_given: bool like `targets`, True where a target was also among the values; None if none was.
+        index: (B,) which series of its part each one is; None if they are in order.
     """
 
     values: Tensor
@@ -43,6 +45,8 @@ class IrregularBatch:
     query_times: Tensor | None = None
     targets: Tensor | None = None
     targets_observed: Tensor | None = None
+    targets_given: Tensor | None = None
+    index: Tensor | None = None
 
     @classmethod
     def build(

@@ -1,0 +1,563 @@
+"""Panel: series as people have them, ragged, irregular and partly observed, kept flat and never changed.
+
+All rows of all series lie in one array per field; a series is a run of rows, `first[i]` to `first[i] + lengths[i]`.
+Taking some series (`panel[idx]`, what scikit-learn's splitters do) copies no row, and windows of one recording may
+share their rows. `batch` pads some series into an `IrregularBatch` in one vectorised step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
+
+import numpy as np
+import torch
+
+from lformer.batch import IrregularBatch
+from lformer.panel.stamps import stamps
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = np.ndarray[Any, Any]
+OnDuplicate = Literal["error", "mean", "last", "keep"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Panel:
+    """n series over N rows. Make one with `from_long`, `from_list`, `from_array` or `build`, which check.
+
+    Attributes:
+        times: (N,) float64 in `unit`, since `origin` of its series; not decreasing along a series.
+        values: (N, *C), 0 where nothing was observed; floating, or integers worth `scale` each (8-bit frames).
+        observed: (N, *C) bool, True = observed; None if everything was.
+        first, lengths: (n,) the rows of each series.
+        ids: (n,) what each series is called.
+        channels: names of the last axis of the values.
+        unit: of the times; for stamps of a calendar one of ns, us, ms, s, min, h, D, else only a label.
+        origin: (n,) the stamp at which `times` are 0: the first one if stamps are whole numbers, datetime64 or
+            timedelta64, whose differences are exact; 0 if they are floating, so that `times` are the stamps themselves.
+        static: one row per series in the order of `ids`, such as age or site; None if there are none.
+        scale: what one unit of a stored integer is worth.
+        pad_to: rows that `batch` pads to; as many as the longest series needs if None.
+    """
+
+    times: Array
+    values: Array
+    observed: Array | None
+    first: Array
+    lengths: Array
+    ids: Array
+    channels: tuple[str, ...]
+    unit: str
+    origin: Array
+    static: pd.DataFrame | None = None
+    scale: float = 1.0
+    pad_to: int | None = None
+
+    def __post_init__(self) -> None:
+        """No array of a panel can be written to."""
+        for name in ("times", "values", "observed", "first", "lengths", "ids", "origin"):
+            array = getattr(self, name)
+            if array is not None:
+                array = array.view()
+                array.flags.writeable = False
+                object.__setattr__(self, name, array)
+
+    @classmethod
+    def build(
+        cls,
+        times: Array,
+        values: Array,
+        lengths: Array,
+        *,
+        observed: Array | None = None,
+        first: Array | None = None,
+        ids: Array | Sequence[Hashable] | None = None,
+        channels: Sequence[str] | None = None,
+        unit: str = "",
+        origin: Array | None = None,
+        static: pd.DataFrame | None = None,
+        scale: float = 1.0,
+    ) -> Self:
+        """A panel from flat arrays, checked; they are not copied, so do not change them afterwards.
+
+        Args:
+            times: (N,) numbers, not decreasing along a series.
+            values: (N, *C); NaN means not observed.
+            lengths: (n,) rows of each series.
+            observed: (N, *C) bool; wins over NaN if given.
+            first: (n,) first row of each series; one after the other if None.
+            ids: (n,) names; 0 to n - 1 if None.
+            channels: names of the last axis of the values; "0", "1", ... if None.
+            unit, origin, static, scale: as in the class; static has its rows in the order of the series.
+        """
+        times, values = np.asarray(times, np.float64), np.asarray(values)
+        lengths = whole_numbers(lengths, "lengths")
+        n, rows = len(lengths), times.size
+        if times.ndim != 1 or values.ndim < 2 or len(values) != rows:
+            raise ValueError(
+                f"times and values must have shapes (N,) and (N, C), one row per stamp; got {times.shape} and "
+                f"{values.shape}."
+            )
+        if values.dtype.kind not in "fiub":
+            raise TypeError(f"values must be numbers; got {values.dtype}.")
+        contiguous = first is None
+        first = np.cumsum(lengths) - lengths if first is None else whole_numbers(first, "first")
+        if bool((lengths < 0).any()) or (contiguous and int(lengths.sum()) != rows):
+            raise ValueError(
+                f"lengths must be numbers from 0 that sum to the {rows} rows; they sum to {lengths.sum()}."
+            )
+        if first.shape != (n,) or bool(((first < 0) | (first + lengths > rows)).any()):
+            raise ValueError(f"first and lengths must describe runs within the {rows} rows.")
+        names = np.arange(n) if ids is None else np.asarray(ids)
+        if names.shape != (n,):
+            raise ValueError(f"ids must be {n} names, one per series; got shape {names.shape}.")
+        labels = tuple(str(c) for c in (range(values.shape[-1]) if channels is None else channels))
+        if len(labels) != values.shape[-1]:
+            raise ValueError(f"values have {values.shape[-1]} channels, but {len(labels)} names were given.")
+        if static is not None and len(static) != n:
+            raise ValueError(f"static must have one row for each of the {n} series, in their order; got {len(static)}.")
+        if origin is not None and np.shape(origin) != (n,):
+            raise ValueError(f"origin must be {n} stamps, one per series; got shape {np.shape(origin)}.")
+        panel = cls(
+            times=times, values=values, observed=None if observed is None else np.asarray(observed), first=first,
+            lengths=lengths, ids=names, channels=labels, unit=unit, static=static, scale=scale,
+            origin=np.zeros(n) if origin is None else np.asarray(origin),
+        )  # fmt: skip
+        panel._check_times()
+        return panel._with_observed()
+
+    @classmethod
+    def from_long(
+        cls,
+        table: pd.DataFrame,
+        *,
+        id: str,
+        time: str,
+        channel: str | None = None,
+        value: str | Sequence[str] | None = None,
+        channels: Sequence[str] | None = None,
+        unit: str | None = None,
+        static: pd.DataFrame | None = None,
+        on_duplicate: OnDuplicate = "error",
+        dtype: Any = np.float32,
+    ) -> Self:
+        """A panel from a table with one observation per row, in any order.
+
+        Args:
+            table: the observations.
+            id: column that says whose observation it is.
+            time: column of stamps: numbers, datetime64 or timedelta64.
+            channel: column that says what was observed; None if each channel has a column of its own.
+            value: column of the values; without `channel`, the columns of the channels, all others if None.
+            channels: the channels and their order; if None, those of the table: sorted if they come from a column,
+                in the order of the columns otherwise. One that never occurs stays, unobserved; one that occurs and is
+                not listed is an error.
+            unit: of the panel's times. Of calendar stamps it says what they are converted to, "s" if None; of numbers
+                it is only a label.
+            static: covariates, one row per id, indexed by id.
+            on_duplicate: what to do when the same (id, time, channel) occurs twice. "keep" gives each its own row at
+                the same time; beware that such a row reads but does not write (its interval is 0).
+            dtype: of the values.
+
+        Returns:
+            Series sorted by id, rows by time, all channels of one stamp in one row.
+
+        Example:
+            >>> import pandas as pd
+            >>> table = pd.DataFrame({"who": ["b", "a", "a"], "t": [5.0, 2.0, 0.5], "lab": ["na", "k", "na"],
+            ...                       "x": [140.0, 4.1, 139.0]})
+            >>> panel = Panel.from_long(table, id="who", time="t", channel="lab", value="x")
+            >>> panel.ids.tolist(), panel.channels, panel.lengths.tolist()
+            (['a', 'b'], ('k', 'na'), [2, 1])
+        """
+        from lformer.panel.long import read_long
+
+        return cls(**read_long(table, id, time, channel, value, channels, unit, static, on_duplicate, dtype))
+
+    @classmethod
+    def from_list(
+        cls,
+        series: Sequence[tuple[Any, Any] | pd.DataFrame],
+        *,
+        ids: Sequence[Hashable] | None = None,
+        channels: Sequence[str] | None = None,
+        unit: str | None = None,
+        static: pd.DataFrame | None = None,
+        on_duplicate: OnDuplicate = "error",
+        dtype: Any = np.float32,
+    ) -> Self:
+        """A panel from `(times (L,), values (L, C))` pairs, or from DataFrames whose index is the time.
+
+        Args:
+            series: one after the other, each sorted by time; their order is kept. Values (L,) count as one channel.
+            ids: names; 0 to n - 1 if None.
+            channels: names; the columns of the DataFrames, or "0", "1", ..., if None.
+            unit, static, on_duplicate, dtype: as in `from_long`.
+
+        Example:
+            >>> panel = Panel.from_list([([0.0, 0.4, 3.0], [[1.0], [2.0], [4.0]]), ([7.5], [[1.0]])])
+            >>> panel
+            Panel(2 series, 1 channel, 4 rows, 100 % observed)
+        """
+        from lformer.panel.long import read_list
+
+        return cls(**read_list(series, ids, channels, unit, static, on_duplicate, dtype))
+
+    @classmethod
+    def from_array(
+        cls,
+        values: Any,
+        times: Any = None,
+        *,
+        lengths: Any = None,
+        ids: Sequence[Hashable] | None = None,
+        channels: Sequence[str] | None = None,
+        unit: str | None = None,
+        static: pd.DataFrame | None = None,
+        on_duplicate: OnDuplicate = "error",
+        dtype: Any = np.float32,
+    ) -> Self:
+        """A panel from a padded array with NaN where nothing was observed.
+
+        Args:
+            values: (n, L, C), or (n, L) of one channel.
+            times: (n, L) or (L,); 0, 1, 2, ... if None. NaN or NaT marks padding.
+            lengths: (n,) valid rows. If None, rows at the end are padding that have no value and, with times (n, L),
+                no time either.
+            ids, channels, unit, static, on_duplicate, dtype: as in `from_list`.
+
+        Example:
+            >>> nan = float("nan")
+            >>> Panel.from_array([[[1.0, nan], [2.0, 5.0], [nan, nan]]]).lengths.tolist()
+            [2]
+        """
+        from lformer.panel.long import read_array
+
+        return cls(**read_array(values, times, lengths, ids, channels, unit, static, on_duplicate, dtype))
+
+    # -- what it holds
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(series, rows of the longest, *channels), as if padded."""
+        return (len(self), int(self.lengths.max(initial=0)), *self.values.shape[1:])
+
+    def __repr__(self) -> str:
+        rows = int(self.lengths.sum())
+        share = 1.0
+        if self.observed is not None:
+            share = float(self.observed[self.rows()].mean()) if rows else 0.0
+        counted = [
+            f"{n:,} {word}{'' if n == 1 or word == 'series' else 's'}"
+            for n, word in ((len(self), "series"), (self.values.shape[-1], "channel"), (rows, "row"))
+        ]
+        unit = f", times in {self.unit}" if self.unit else ""
+        return f"Panel({', '.join(counted)}, {100 * share:.3g} % observed{unit})"
+
+    def rows(self) -> Array:
+        """(sum of lengths,) where the rows of the series lie, one series after the other."""
+        return runs(self.first, self.lengths)
+
+    # -- taking series
+
+    @overload
+    def __getitem__(self, index: int | np.integer[Any]) -> tuple[Array, Array]: ...
+    @overload
+    def __getitem__(self, index: slice | Sequence[int] | Sequence[bool] | Array | tuple[Any, ...]) -> Self: ...
+
+    def __getitem__(self, index: Any) -> tuple[Array, Array] | Self:
+        """Some series by slice, positions or mask, without copying a row; a single one as (stamps, values)."""
+        if isinstance(index, tuple):  # scikit-learn asks for panel[positions, ...]
+            if len(index) != 2 or index[1] is not Ellipsis:
+                raise TypeError(
+                    "a panel is indexed by series alone: panel[5], panel[2:9], panel[positions], panel[mask]."
+                )
+            index = index[0]
+        if isinstance(index, int | np.integer) and not isinstance(index, bool):
+            if not -len(self) <= index < len(self):
+                raise IndexError(f"there are {len(self)} series; got index {index}.")
+            return self._series(int(index))
+        index = index if isinstance(index, slice) else _positions(index)
+        return replace(
+            self,
+            first=self.first[index],
+            lengths=self.lengths[index],
+            ids=self.ids[index],
+            origin=self.origin[index],
+            static=None if self.static is None else self.static.iloc[index],
+        )
+
+    def __iter__(self) -> Iterator[tuple[Array, Array]]:
+        """Every series as (stamps (L,), values (L, *C) with NaN where nothing was observed)."""
+        return (self._series(i) for i in range(len(self)))
+
+    def _series(self, i: int) -> tuple[Array, Array]:
+        run = slice(int(self.first[i]), int(self.first[i] + self.lengths[i]))
+        return stamps(self.times[run], self.origin[i], self.unit), self._readable(run)
+
+    def _readable(self, rows: slice | Array) -> Array:
+        """Values as numbers with NaN where nothing was observed."""
+        values = self.values[rows]
+        if values.dtype.kind != "f":
+            values = (values * self.scale).astype(np.float32)
+        return values if self.observed is None else np.where(self.observed[rows], values, np.nan).astype(values.dtype)
+
+    def compact(self) -> Self:
+        """The same series with no other rows behind them, one after the other."""
+        rows = self.rows()
+        return replace(
+            self,
+            times=self.times[rows],
+            values=self.values[rows],
+            observed=None if self.observed is None else self.observed[rows],
+            first=np.cumsum(self.lengths) - self.lengths,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Some series of a large panel do not carry the rest along to another process."""
+        return dict((self.compact() if self.wasteful else self).__dict__)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()
+
+    @property
+    def wasteful(self) -> bool:
+        """Whether most rows behind this panel belong to none of its series."""
+        return 2 * int(self.lengths.sum()) < len(self.times)
+
+    def cut(self, length: int) -> Self:
+        """Series of the paper's canonical length: longer ones in non-overlapping pieces, shorter ones padded to it.
+
+        The pieces of a series keep its id, so a target given by id goes to each of them; `batch` pads to `length`.
+
+        Example:
+            >>> panel = Panel.from_list([(range(5), [[1.0]] * 5), (range(2), [[1.0]] * 2)], ids=["a", "b"])
+            >>> panel.cut(3).ids.tolist(), panel.cut(3).lengths.tolist()
+            (['a', 'a', 'b'], [3, 2, 2])
+        """
+        if length < 1:
+            raise ValueError(f"length must be at least 1; got {length}.")
+        pieces = np.maximum(-(-self.lengths // length), 1)  # an empty series stays one piece
+        source = np.repeat(np.arange(len(self)), pieces)
+        before = length * (np.arange(len(source)) - np.repeat(np.cumsum(pieces) - pieces, pieces))
+        cut = self[source]
+        return replace(cut, first=cut.first + before, lengths=np.minimum(cut.lengths - before, length), pad_to=length)
+
+    # -- what goes with a series
+
+    def align(self, target: Any, name: str = "target") -> Array:
+        """A target for each series: a Series or dict is looked up by id; an array or list goes by position.
+
+        Example:
+            >>> Panel.from_list([([0.0], [[1.0]])] * 2, ids=["a", "b"]).align({"b": 1, "a": 0}).tolist()
+            [0, 1]
+        """
+        if isinstance(target, Mapping):
+            self._all_known([i in target for i in self.ids.tolist()], name)
+            return np.asarray([target[i] for i in self.ids.tolist()])
+        if hasattr(target, "reindex"):  # pandas
+            if not target.index.is_unique:
+                twice = target.index[target.index.duplicated()].tolist()[:5]
+                raise ValueError(f"{name} must have one entry per id; twice: {twice}.")
+            where = target.index.get_indexer(self.ids)
+            self._all_known(where >= 0, name)
+            return target.to_numpy()[where]
+        array = np.asarray(target)
+        if array.ndim == 0 or len(array) != len(self):
+            raise ValueError(f"{name} must have one entry for each of the {len(self)} series; got shape {array.shape}.")
+        return array
+
+    def _all_known(self, known: Array | list[bool], name: str) -> None:
+        lost = self.ids[~np.asarray(known, bool)].tolist()
+        if lost:
+            raise ValueError(
+                f"{name} has no entry for {len(lost)} of {len(self)} ids, among them {lost[:5]}. It is aligned by id; "
+                "give one for each series, or an array in the order of panel.ids."
+            )
+
+    def with_values(self, values: Array) -> Self:
+        """The same rows with other values, 0 where nothing was observed."""
+        if values.shape != self.values.shape:
+            raise ValueError(f"expected values of shape {self.values.shape}; got {values.shape}.")
+        return replace(self, values=values, scale=1.0)
+
+    # -- back
+
+    def to_list(self) -> list[tuple[Array, Array]]:
+        """(stamps, values) of every series, as `from_list` takes them."""
+        return list(self)
+
+    def to_array(self) -> tuple[Array, Array]:
+        """Values (n, L, *C) with NaN, and times (n, L) since each series' first row, NaN on padding."""
+        rows, valid = padded_rows(self.first, self.lengths, self.pad_to)
+        clock = self.times[rows[valid]] - np.repeat(self.first_times(), self.lengths)
+        values = self._readable(rows[valid])
+        padded = np.full((*rows.shape, *values.shape[1:]), np.nan, values.dtype), np.full(rows.shape, np.nan)
+        padded[0][valid], padded[1][valid] = values, clock
+        return padded
+
+    def to_long(self) -> pd.DataFrame:
+        """One observation per row: id, time, channel, value; as `from_long` takes it.
+
+        A row of the panel in which nothing was observed has no place in the table.
+        """
+        import pandas as pd
+
+        if self.values.ndim != 2:
+            raise ValueError(f"a table holds one number per channel; these values have shape {self.values.shape[1:]}.")
+        rows = self.rows()
+        seen = np.ones(self.values[rows].shape, bool) if self.observed is None else self.observed[rows]
+        row, channel = np.nonzero(seen)
+        owner = np.repeat(np.arange(len(self)), self.lengths)
+        clock = stamps(self.times[rows], self.origin[owner], self.unit)
+        return pd.DataFrame(
+            {
+                "id": self.ids[owner[row]],
+                "time": clock[row],
+                "channel": np.asarray(self.channels)[channel],
+                "value": self._readable(rows)[row, channel],
+            }
+        )
+
+    # -- onward
+
+    def batch(self, index: Array | Sequence[int] | None = None, dtype: torch.dtype = torch.float32) -> IrregularBatch:
+        """Pad some series, all if None, into tensors; times since each series' first row.
+
+        `start` is the stamp of that row if stamps are numbers; of calendar stamps, what lies between `origin` and it.
+
+        Example:
+            >>> panel = Panel.from_list([([9.0, 9.5], [[1.0], [2.0]]), ([3.0], [[4.0]])])
+            >>> panel.batch().times.tolist()
+            [[0.0, 0.5], [0.0, 0.0]]
+        """
+        chosen = slice(None) if index is None else _positions(index)
+        first, lengths, origin = self.first[chosen], self.lengths[chosen], self.origin[chosen]
+        rows, valid = padded_rows(first, lengths, self.pad_to)
+        clock = self.times[rows] if self.times.size else np.zeros(rows.shape)  # (B, L); padding repeats the last row
+        start = self.first_times(chosen)
+        clock = np.where(lengths[:, None] > 0, clock - start[:, None], 0.0)
+        if origin.dtype.kind not in "mM":
+            start = np.where(lengths > 0, start + origin, 0.0)
+        return IrregularBatch(
+            values=self._padded_values(rows, valid, dtype),
+            times=torch.from_numpy(clock),
+            deltas=torch.from_numpy(np.diff(clock, axis=1, prepend=clock[:, :1])).to(dtype),
+            observed=self._padded_observed(rows, valid),
+            lengths=torch.from_numpy(lengths.copy()),
+            start=torch.from_numpy(start),
+        )
+
+    def first_times(self, index: slice | Array = slice(None)) -> Array:
+        """(n,) of `times`, that of the first row of each series, or of some; 0 if it has none."""
+        first, filled = self.first[index], self.lengths[index] > 0
+        times = np.zeros(len(first))
+        times[filled] = self.times[first[filled]]
+        return times
+
+    def _padded_values(self, rows: Array, valid: Array, dtype: torch.dtype) -> torch.Tensor:
+        values = torch.from_numpy(take_rows(self.values, rows, valid)).to(dtype)
+        return values if self.scale == 1.0 else values.mul_(self.scale)
+
+    def _padded_observed(self, rows: Array, valid: Array) -> torch.Tensor:
+        if self.observed is not None:
+            return torch.from_numpy(take_rows(self.observed, rows, valid))
+        extra = self.values.ndim - 1
+        return torch.from_numpy(valid).reshape(*valid.shape, *(1,) * extra).expand(*valid.shape, *self.values.shape[1:])
+
+    # -- checks
+
+    def _check_times(self) -> None:
+        rows = self.rows()
+        bad = ~np.isfinite(self.times[rows])
+        owner = np.repeat(np.arange(len(self)), self.lengths)
+        if bad.any():
+            where = int(np.argmax(bad))
+            name = spell(self.ids[owner[where]])
+            raise ValueError(f"times must be finite; series {name} has {self.times[rows[where]]}.")
+        back = (np.diff(self.times[rows]) < 0) & (owner[1:] == owner[:-1])
+        if back.any():
+            where = int(np.argmax(back))
+            before, after, name = self.times[rows[where]], self.times[rows[where + 1]], spell(self.ids[owner[where]])
+            raise ValueError(
+                f"times must not decrease along a series; series {name} has {after} after {before}. Sort its rows by "
+                "time."
+            )
+
+    def _with_observed(self) -> Self:
+        """Zeros and a mask in place of NaN; an observed value must be finite."""
+        values, observed = self.values, self.observed
+        if observed is not None and (observed.shape != values.shape or observed.dtype != bool):
+            raise ValueError(
+                f"observed must be bool with the shape of values, {values.shape}, True = observed; got "
+                f"{observed.dtype} {observed.shape}."
+            )
+        if values.dtype.kind != "f" and observed is None:
+            return self
+        seen = ~np.isnan(values) if observed is None else observed
+        wild = ~np.isfinite(values)
+        wild &= seen
+        if wild.any():
+            where = np.argwhere(wild)[0]
+            raise ValueError(
+                f"an observed value must be finite; row {where[0]}, channel {where[1:].tolist()} is "
+                f"{values[tuple(where)]}. Mark it as not observed, or write NaN."
+            )
+        if bool(seen.all()):
+            return replace(self, observed=None)
+        return replace(self, values=np.where(seen, values, np.zeros((), values.dtype)), observed=seen)
+
+
+def runs(first: Array, lengths: Array) -> Array:
+    """The positions `first[i], first[i] + 1, ...` of each run, `lengths[i]` of them, one run after the other."""
+    ends = np.cumsum(lengths)
+    return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(first - (ends - lengths), lengths)
+
+
+def padded_rows(first: Array, lengths: Array, pad_to: int | None = None) -> tuple[Array, Array]:
+    """(B, L) the row of every cell and whether it is valid; padding repeats the last valid row, row 0 if none is."""
+    longest = int(lengths.max(initial=0)) if pad_to is None else pad_to
+    step = np.arange(longest)
+    first = np.where(lengths > 0, first, 0)  # an empty run may lie behind the last row
+    rows = first[:, None] + np.minimum(step, np.maximum(lengths[:, None] - 1, 0))
+    return rows, step < lengths[:, None]
+
+
+def take_rows(flat: Array, rows: Array, valid: Array) -> Array:
+    """(B, L, ...) the rows of a flat array, 0 on padding."""
+    if len(flat) == 0:
+        return np.zeros((*rows.shape, *flat.shape[1:]), flat.dtype)
+    padded = flat.take(rows, axis=0)
+    if not valid.all():
+        padded[~valid] = 0
+    return padded
+
+
+def whole_numbers(values: Any, name: str) -> Array:
+    """(n,) int64, refusing what would have to be rounded."""
+    array = np.asarray(values)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ValueError(f"{name} must be whole numbers, one per series; got {array.dtype} of shape {array.shape}.")
+    return array.astype(np.int64)
+
+
+def spell(name: Any) -> str:
+    """A name as the user wrote it, for an error."""
+    return repr(name.item() if isinstance(name, np.generic) else name)
+
+
+def _positions(index: Any) -> Array:
+    """Positions, or a mask, as an array that indexes an array."""
+    array = np.asarray(index)
+    if array.size == 0 and array.dtype.kind != "b":
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iub" or array.ndim != 1:
+        raise TypeError(f"series are taken by position, slice or mask; got {array.dtype} of shape {array.shape}.")
+    return array
