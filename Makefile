@@ -25,7 +25,7 @@ speed: $(READY)  ## length sweep against GRU and Transformer on this CPU; look a
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lformer needs Python 3.11 or newer; call make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,plots]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,plots,data]"
 	touch $(READY)
 
 clean:

@@ -10,14 +10,18 @@ PACKAGE = Path(__file__).parents[1] / "lformer"
 ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "ops": set(),
     "batch": set(),
-    "metrics": set(),
     "allocator": set(),
+    "progress": set(),
+    "panel": {"batch"},
+    "metrics": {"batch"},
     "nn": {"ops", "batch"},
-    "data": {"batch"},
-    "tasks": {"metrics"},
-    "train": {"batch", "data", "tasks"},
-    "bench": {"ops", "batch", "metrics", "allocator", "nn", "data", "tasks", "train"},
-    "cli": {"bench", "data"},
+    "baselines": {"ops", "batch", "nn"},
+    "data": {"batch", "panel"},
+    "doctor": {"panel"},
+    "tasks": {"batch", "metrics", "data"},
+    "train": {"ops", "batch", "data", "progress", "tasks"},
+    "bench": {"ops", "batch", "metrics", "allocator", "nn", "baselines", "data", "tasks", "train"},
+    "cli": {"bench", "data", "doctor"},
 }
 
 

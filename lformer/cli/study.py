@@ -1,58 +1,21 @@
-"""The command line: parse, call, print."""
+"""`lformer demo` and `lformer speed`."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-import lformer
-
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Time series whose observations come when they come."
-)
-console = Console()
+from lformer.cli.common import clear_errors, console
 
 
-@contextmanager
-def _clear_errors() -> Iterator[None]:
-    """What a user can put right ends with one line and exit code 2, not with a traceback."""
-    try:
-        yield
-    except (ValueError, TypeError, ImportError, OSError, ArithmeticError) as error:
-        Console(stderr=True).print(Text.assemble(("error: ", "red"), str(error)))
-        raise typer.Exit(2) from error
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        console.print(lformer.__version__)
-        raise typer.Exit
-
-
-@app.callback()
-def main(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
-    ] = False,
-) -> None:
-    """Time series whose observations come when they come."""
-
-
-@app.command()
 def demo(
     alpha: Annotated[str, typer.Option(help="Spread of the spirals: 2, 0.2 or 0.02.")] = "0.02",
     points: Annotated[int, typer.Option(help="Observed points out of the first 75.")] = 30,
     noise: Annotated[float, typer.Option(help="Standard deviation of the noise, before scaling.")] = 0.1,
     epochs: Annotated[int, typer.Option(help="Epochs of 100 steps; the learning rate falls to 0 over them.")] = 60,
     seed: Annotated[int, typer.Option(help="Of spirals, noise and weights; the same seed repeats the run.")] = 42,
-    out: Annotated[Path, typer.Option(help="Folder for the record, the figure and the checkpoint.")] = Path(
-        "runs/demo"
-    ),
+    out: Annotated[Path, typer.Option(help="Folder for the record and the figure.")] = Path("runs/demo"),
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
     """Train LFormer on noisy, irregular spirals for two minutes and draw what it reconstructs."""
@@ -64,7 +27,7 @@ def demo(
         known = [name.removeprefix("spiral-") for name in DATASETS if name.startswith("spiral-")]
         raise typer.BadParameter(f"{alpha!r} is not one of {', '.join(known)}.", param_hint="--alpha")
     config = bench.DemoConfig(alpha=alpha, points=points, noise=noise, epochs=epochs, seed=seed, folder=out)
-    with _clear_errors():
+    with clear_errors():
         record = bench.run(config, progress=not quiet)
 
     table = Table(title=f"{record['dataset']}, test spirals, errors × 1e-2")
@@ -78,7 +41,6 @@ def demo(
     console.print(f"Figure: {out / 'spirals.png'}   Record: {out / 'record.json'}")
 
 
-@app.command()
 def speed(
     lengths: Annotated[str, typer.Option(help="Lengths, separated by commas.")] = "512,1024,2048,4096,8192,16384",
     batches: Annotated[str, typer.Option(help="Batch sizes, separated by commas.")] = "1,8,32",
@@ -96,7 +58,7 @@ def speed(
     from lformer.bench import plots
     from lformer.bench import speed as bench
 
-    with _clear_errors():
+    with clear_errors():
         plots.require_matplotlib()
         config = bench.SpeedConfig(
             lengths=_numbers(lengths), batches=_numbers(batches), models=tuple(models.split(",")), limit=limit,

@@ -1,29 +1,78 @@
 """Data sets by name: `load(name)` gives training, validation and test part, ready to train on."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from lformer.data import spirals
-from lformer.data.splits import Part, Splits
+from lformer.data import activity, bidmc, pendulum, physionet, spirals, uea, ushcn
+from lformer.data.dataset import Card, Dataset
+from lformer.data.files import DataError
+from lformer.data.loading import PartialDataWarning, load_dataset
+from lformer.data.parts import PanelPart, Part, Splits
+from lformer.data.store import MissingDataError
 
-__all__ = ["DATASETS", "Part", "Splits", "load"]
+__all__ = [
+    "DATASETS", "Card", "DataError", "Dataset", "MissingDataError", "PanelPart", "Part", "PartialDataWarning", "Splits",
+    "load", "named",
+]  # fmt: skip
 
-DATASETS: dict[str, Callable[..., Splits[Any]]] = {
-    "spiral-2": partial(spirals.load, 2.0),
-    "spiral-0.2": partial(spirals.load, 0.2),
-    "spiral-0.02": partial(spirals.load, 0.02),
+DATASETS: dict[str, Dataset] = {
+    "ethanol": uea.ETHANOL,
+    "eigenworms": uea.EIGENWORMS,
+    "heartbeat": uea.HEARTBEAT,
+    "motor-imagery": uea.MOTOR_IMAGERY,
+    "scp1": uea.SCP1,
+    "scp2": uea.SCP2,
+    "bidmc-hr": bidmc.HR,
+    "bidmc-rr": bidmc.RR,
+    "bidmc-spo2": bidmc.SPO2,
+    "activity": activity.DATASET,
+    "pendulum": pendulum.DATASET,
+    "spiral-2": spirals.SPIRAL_2,
+    "spiral-0.2": spirals.SPIRAL_02,
+    "spiral-0.02": spirals.SPIRAL_002,
+    "ushcn": ushcn.DATASET,
+    "physionet": physionet.DATASET,
 }
 
 
-def load(name: str, *, seed: int = 42, **options: Any) -> Splits[Any]:
-    """A data set by name; further options are those of its own `load`.
+def named(name: str) -> Dataset:
+    """A data set by name, or an error that lists them."""
+    if name not in DATASETS:
+        raise ValueError(f"unknown data set {name!r}; there are {', '.join(DATASETS)}.")
+    return DATASETS[name]
+
+
+def load(
+    name: str,
+    *,
+    task: str | None = None,
+    seed: int = 42,
+    split: str | None = None,
+    scaling: str | None = None,
+    variant: str | None = None,
+    cache: bool = True,
+    **options: Any,
+) -> Splits[Any]:
+    """Training, validation and test part of a data set by a protocol.
+
+    Args:
+        name: one of `DATASETS`.
+        task: one of the card's tasks; its first if None.
+        seed: of the split where the publication draws it anew for every run, of hidden points, and of the order in
+            training.
+        split: "published", or another rule of the card, such as "subject".
+        scaling: "published", "none", "standard" or "minmax"; the last two take statistics from the training part alone.
+        variant: a named set of options of the card, such as "contiformer" for the spirals.
+        cache: keep the prepared set on disk, and use one that is there.
+        options: further options of the card.
+
+    Returns:
+        An object with `.train`, `.validation` and `.test`; `.partial` says what the files at hand lack.
 
     Example:
         >>> splits = load("spiral-0.02", points=30)
         >>> len(splits.train), len(splits.validation), len(splits.test)
         (170, 30, 100)
     """
-    if name not in DATASETS:
-        raise ValueError(f"unknown data set {name!r}; there are {', '.join(DATASETS)}.")
-    return DATASETS[name](seed=seed, **options)
+    return load_dataset(
+        named(name), task=task, seed=seed, split=split, scaling=scaling, variant=variant, cache=cache, options=options
+    )

@@ -23,7 +23,8 @@ import torch
 from torch import Tensor
 
 from lformer.batch import IrregularBatch
-from lformer.data.splits import Splits
+from lformer.data.dataset import Card, Dataset
+from lformer.data.parts import Splits
 
 POINTS, HALF = 150, 75
 TRAIN, TEST = 200, 100
@@ -115,6 +116,7 @@ def load(
     alpha: float,
     *,
     seed: int = 42,
+    task: str = "interpolate",
     points: int = 30,
     noise: float = 0.1,
     unobserved: Unobserved = "query",
@@ -127,6 +129,8 @@ def load(
     Args:
         alpha: spread of the two parameters of a spiral; 2, 0.2 or 0.02 in the papers.
         seed: of the spirals, their noise and every draw of points.
+        task: "interpolate" or "extrapolate"; the batches are the same, the target is the whole curve, and the two
+            differ in the half that is scored.
         points: observed points out of the first 75; the LFormer paper has 30, ContiFormer 50.
         noise: standard deviation before scaling; the LFormer paper has 0.1, ContiFormer 0.05.
         unobserved: how the other times enter. "query": only the observed points are rows, and the answer is asked for
@@ -143,14 +147,46 @@ def load(
         raise ValueError(f"points must lie between 1 and {HALF}, the first half of a spiral; got {points}.")
     if not 1 <= asked <= POINTS:
         raise ValueError(f"asked must lie between 1 and {POINTS}; got {asked}.")
-    if unobserved not in get_args(Unobserved):
-        raise ValueError(f"unobserved must be one of {get_args(Unobserved)}; got {unobserved!r}.")
     if not 1 <= validation < TRAIN:
         raise ValueError(f"validation must lie between 1 and {TRAIN - 1}; got {validation}.")
     times, clean, noisy = draw(alpha, TRAIN + TEST, noise, seed)
-    cuts = {"train": (0, TRAIN - validation), "validation": (TRAIN - validation, TRAIN), "test": (TRAIN, TRAIN + TEST)}
-    parts = {
-        name: SpiralPart(times, clean[a:b], noisy[a:b], points, unobserved, asked, steps, seed)
-        for name, (a, b) in cuts.items()
-    }
-    return Splits(name=f"spiral-{alpha:g}", **parts)
+
+    def part(begin: int, end: int) -> SpiralPart:
+        return SpiralPart(times, clean[begin:end], noisy[begin:end], points, unobserved, asked, steps, seed)
+
+    return Splits(
+        name=f"spiral-{alpha:g}",
+        train=part(0, TRAIN - validation),
+        validation=part(TRAIN - validation, TRAIN),
+        test=part(TRAIN, TRAIN + TEST),
+        task=task,
+    )
+
+
+def _dataset(alpha: float) -> Dataset:
+    return Dataset(
+        card=Card(
+            name=f"spiral-{alpha:g}",
+            title=f"2-D spirals, alpha = {alpha:g}",
+            page="https://arxiv.org/abs/2402.10635",
+            licence="generated here, none needed",
+            citation="Chen et al., ContiFormer: Continuous-Time Transformer for Irregular Time Series Modeling (2023)",
+            series=TRAIN + TEST,
+            length=f"{POINTS}",
+            channels="2",
+            tasks=("interpolate", "extrapolate"),
+            options={
+                "points": (30, 50),
+                "noise": (0.1, 0.05),
+                "unobserved": get_args(Unobserved),
+                "asked": (50,),
+                "validation": (30,),
+                "steps": (100,),
+            },
+            variants={"lformer": {"points": 30, "noise": 0.1}, "contiformer": {"points": 50, "noise": 0.05}},
+        ),
+        draw=lambda request: load(alpha, seed=request.seed, task=request.task, **request.options),
+    )
+
+
+SPIRAL_2, SPIRAL_02, SPIRAL_002 = _dataset(2.0), _dataset(0.2), _dataset(0.02)

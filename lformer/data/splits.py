@@ -1,40 +1,60 @@
-"""What a data set is to the trainer: three parts that hand out batches."""
+"""How data sets are cut into training, validation and test part: pure functions of counts and seeds.
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+All draws use numpy's `RandomState`, whose stream is frozen for good, so a seed gives the same cut on every machine.
+"""
 
-from lformer.batch import IrregularBatch
+from __future__ import annotations
 
+import math
+from typing import Any
 
-class Part(Protocol):
-    """Series of one part of a data set."""
+import numpy as np
 
-    def __len__(self) -> int:
-        """Number of series."""
-        ...
-
-    def batches(self, size: int) -> Iterator[IrregularBatch]:
-        """Every series once, in order; the same on every call."""
-        ...
-
-    def training_steps(self, size: int) -> int:
-        """How many batches `training_batches` gives."""
-        ...
-
-    def training_batches(self, size: int, epoch: int) -> Iterator[IrregularBatch]:
-        """One epoch of training, as a function of the data set's seed and the epoch alone."""
-        ...
+Array = np.ndarray[Any, Any]
 
 
-P = TypeVar("P", bound=Part, covariant=True)
+def cut(n: int, seed: int, shares: tuple[float, float] = (0.7, 0.85)) -> tuple[Array, Array, Array]:
+    """A random permutation cut at `int(0.7 n)` and `int(0.85 n)`.
+
+    Example:
+        >>> [len(part) for part in cut(561, seed=42)]
+        [392, 84, 85]
+    """
+    order = np.random.RandomState(seed).permutation(n)
+    first, second = int(shares[0] * n), int(shares[1] * n)
+    return order[:first], order[first:second], order[second:]
 
 
-@dataclass(frozen=True)
-class Splits(Generic[P]):
-    """Training, validation and test part of a named data set."""
+def hold_out(n: int, share: float, seed: int) -> tuple[Array, Array]:
+    """The rest and a random share, rounded up, as scikit-learn's `train_test_split` draws them.
 
-    name: str
-    train: P
-    validation: P
-    test: P
+    Example:
+        >>> rest, held = hold_out(6554, 0.2, seed=42)
+        >>> len(rest), len(held)
+        (5243, 1311)
+    """
+    order = np.random.RandomState(seed).permutation(n)
+    held = math.ceil(share * n)
+    return order[held:], order[:held]
+
+
+def hold_out_twice(n: int, share: float, of_rest: float, seeds: tuple[int, int]) -> tuple[Array, Array, Array]:
+    """Training, validation and test: a share is held out for test, then a share of the rest for validation."""
+    rest, test = hold_out(n, share, seeds[0])
+    train, validation = hold_out(len(rest), of_rest, seeds[1])
+    return rest[train], rest[validation], test
+
+
+def by_group(groups: Array, seed: int, shares: tuple[float, float] = (0.7, 0.85)) -> tuple[Array, Array, Array]:
+    """As `cut`, but of whole groups: no group has members in two parts.
+
+    Example:
+        >>> train, validation, test = by_group(np.array(["a", "a", "b", "c", "c", "d"]), seed=0)
+        >>> np.sort(np.concatenate([train, validation, test])).tolist()
+        [0, 1, 2, 3, 4, 5]
+    """
+    names, member = np.unique(groups, return_inverse=True)
+    train, validation, test = (
+        np.flatnonzero(np.isin(member, part)) for part in cut(len(names), seed, shares)
+    )  # members stay in their order
+    return train, validation, test

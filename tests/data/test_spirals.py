@@ -95,7 +95,7 @@ def test_a_training_batch_is_asked_at_some_of_the_times_and_knows_their_targets(
         ({"points": 76}, "points must lie between 1 and 75"),
         ({"asked": 0}, "asked must lie between 1 and 150"),
         ({"validation": 200}, "validation must lie between 1 and 199"),
-        ({"unobserved": "zeros"}, "unobserved must be one of"),
+        ({"unobserved": "zeros"}, "unobserved of spiral-2 must be one of"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, object], says: str) -> None:

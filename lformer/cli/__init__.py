@@ -1,0 +1,32 @@
+"""The command line: parse, call, print."""
+
+from typing import Annotated
+
+import typer
+
+import lformer
+from lformer.cli import bench, data, study
+from lformer.cli.common import console
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Time series whose observations come when they come."
+)
+app.command()(study.demo)
+app.command()(study.speed)
+app.add_typer(bench.app, name="bench")
+app.add_typer(data.app, name="data")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.print(lformer.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Time series whose observations come when they come."""

@@ -1,0 +1,154 @@
+"""What a source file brings: a card that says what the data are, and a function that prepares them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from lformer.data.files import Files
+from lformer.panel import Panel
+
+Array = np.ndarray[Any, Any]
+Raw = Mapping[str, Array]
+
+TaskName = Literal[
+    "classify", "regress", "classify-points", "regress-points", "reconstruct", "interpolate", "extrapolate"
+]
+Scaling = Literal["published", "none", "standard", "minmax"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remote:
+    """A file at its original place. Hashes are those its owner, or others who checked it, have published."""
+
+    url: str
+    sha256: str | None = None
+    md5: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The last part of the address."""
+        return PurePosixPath(urlsplit(self.url).path).name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """What a person wants to know of a data set before using it.
+
+    Attributes:
+        name: as in `data.load(name)`.
+        title: as its owner calls it.
+        page: where it is described.
+        licence: name of the licence, or what is known of it.
+        citation: the publication to cite.
+        series: how many series the complete set has.
+        length: rows of a series, in words if they differ.
+        channels: in words if they are not plain numbers.
+        tasks: what it can be used for; the first is the default.
+        splits: rules by which it is cut; the first is the default.
+        scalings: how values may be scaled; the first is the default.
+        options: of its own, each with its choices, the default first; numbers may take others too.
+        variants: named sets of options.
+        flaw: what is wrong with the set itself, "" if nothing is known.
+        raw: names under which its npz is looked for; the first is the complete one, and the one `fetch` writes.
+        remotes: what `fetch` downloads.
+        by_hand: how to get it without `fetch`: what to download and what `pack` then wants.
+    """
+
+    name: str
+    title: str
+    page: str
+    licence: str
+    citation: str
+    series: int
+    length: str
+    channels: str
+    tasks: tuple[TaskName, ...]
+    splits: tuple[str, ...] = ("published",)
+    scalings: tuple[Scaling, ...] = ("published",)
+    options: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    flaw: str = ""
+    raw: tuple[str, ...] = ()
+    remotes: tuple[Remote, ...] = ()
+    by_hand: str = ""
+
+    def __post_init__(self) -> None:
+        if unknown := set(self.tasks) - set(get_args(TaskName)):
+            raise ValueError(f"{self.name}: unknown tasks {unknown}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What was asked of a data set, checked against its card."""
+
+    task: TaskName
+    seed: int
+    split: str
+    scaling: Scaling
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Targets:
+    """What is to be predicted.
+
+    Attributes:
+        values: (n, ...) for each series; (N, ...) for each row of the panel; (M, ...) for each query, all flat.
+        at: which of the three.
+        observed: bool like values, False where there is nothing to compare with; None if all count.
+        given: bool like values, True where the value was also an input; None if none was.
+        times: (M,) of the queries, in the frame of the panel's times.
+        first, lengths: (n,) the queries of each series.
+    """
+
+    values: Array
+    at: Literal["series", "rows", "queries"]
+    observed: Array | None = None
+    given: Array | None = None
+    times: Array | None = None
+    first: Array | None = None
+    lengths: Array | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Prepared:
+    """A data set by a protocol: all series in one panel, their targets, and which series belong to which part."""
+
+    panel: Panel
+    targets: Targets
+    train: Array
+    validation: Array
+    test: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """One source, or one set of it.
+
+    Attributes:
+        card: see `Card`.
+        prepare: from the raw arrays and the request to the prepared set; a generator gets no arrays.
+        draw: in place of `prepare`, for a set whose points are drawn anew in every epoch: gives its `Splits`.
+        pack: from the owner's files to the raw arrays; None if there is nothing to download.
+        missing: what these raw arrays lack of the complete set, "" if nothing.
+        name_raw: for a source with several forms, under which of the card's raw names packed arrays are kept.
+        version: of `prepare`; raise it when its result changes, so that cached results are made anew.
+    """
+
+    card: Card
+    prepare: Callable[[Raw, Request], Prepared] | None = None
+    draw: Callable[[Request], Any] | None = None
+    pack: Callable[[Files], dict[str, Array]] | None = None
+    missing: Callable[[Raw], str] = lambda raw: ""
+    name_raw: Callable[[Raw], str] | None = None
+    version: int = 1
+
+    def raw_name(self, arrays: Raw) -> str:
+        """Under which of the card's raw names these arrays are kept."""
+        return self.card.raw[0] if self.name_raw is None else self.name_raw(arrays)

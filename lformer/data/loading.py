@@ -1,0 +1,99 @@
+"""From a request to the parts of a data set: check it against the card, prepare or take from the cache, warn."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from lformer.data import cache as prepared_cache
+from lformer.data import store
+from lformer.data.dataset import Card, Dataset, Prepared, Request
+from lformer.data.files import DataError
+from lformer.data.parts import Splits, splits_of
+
+
+class PartialDataWarning(UserWarning):
+    """The files at hand hold only part of a data set."""
+
+
+def load_dataset(
+    dataset: Dataset,
+    *,
+    task: str | None,
+    seed: int,
+    split: str | None,
+    scaling: str | None,
+    variant: str | None,
+    cache: bool,
+    options: Mapping[str, Any],
+) -> Splits[Any]:
+    """See `lformer.data.load`."""
+    card = dataset.card
+    request = Request(
+        task=cast(Any, _one_of(card, "task", task, card.tasks)),
+        seed=seed,
+        split=_one_of(card, "split", split, card.splits),
+        scaling=cast(Any, _one_of(card, "scaling", scaling, card.scalings)),
+        options=_options(card, variant, options),
+    )
+    if dataset.draw is not None:
+        drawn = cast(Splits[Any], dataset.draw(request))
+        return replace(drawn, fingerprint=prepared_cache.fingerprint(dataset, request, None))
+    raw = store.raw_file(card) if card.raw else None
+    fingerprint = prepared_cache.fingerprint(dataset, request, raw)
+    path = prepared_cache.place(card.name, request.task, fingerprint)
+    prepared, partial = _cached(dataset, request, raw, path) if cache else _prepare(dataset, request, raw)
+    if partial:
+        warnings.warn(
+            f"{card.name} is partial: {partial}. Everything derived from it is marked so.",
+            PartialDataWarning,
+            stacklevel=3,
+        )
+    return splits_of(prepared, card.name, request.task, seed, partial, fingerprint)
+
+
+def _cached(dataset: Dataset, request: Request, raw: Path | None, path: Path) -> tuple[Prepared, str]:
+    if path.is_file():
+        try:
+            return prepared_cache.load(path)
+        except DataError:
+            path.unlink(missing_ok=True)  # made anew below
+    with store.locked(path.stem):
+        if not path.is_file():  # nobody else has made it meanwhile
+            prepared_cache.save(path, *_prepare(dataset, request, raw))
+    return prepared_cache.load(path)
+
+
+def _prepare(dataset: Dataset, request: Request, raw: Path | None) -> tuple[Prepared, str]:
+    assert dataset.prepare is not None
+    if raw is None:
+        return dataset.prepare({}, request), ""
+    with store.open_raw(raw) as arrays:
+        return dataset.prepare(arrays, request), dataset.missing(arrays)
+
+
+def _one_of(card: Card, what: str, wanted: str | None, choices: tuple[str, ...]) -> str:
+    if wanted is None:
+        return choices[0]
+    if wanted not in choices:
+        raise ValueError(f"{what} of {card.name} must be one of {', '.join(choices)}; got {wanted!r}.")
+    return wanted
+
+
+def _options(card: Card, variant: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Every option of the card: its default, what the variant says, what was given; text must be among the choices."""
+    if variant is not None and variant not in card.variants:
+        known = ", ".join(card.variants) or "none"
+        raise ValueError(f"variant of {card.name} must be one of {known}; got {variant!r}.")
+    chosen = {name: choices[0] for name, choices in card.options.items()}
+    asked = {**(card.variants[variant] if variant is not None else {}), **given}
+    for name, value in asked.items():
+        if name not in chosen:
+            raise TypeError(f"{card.name} has no option {name!r}; it has {', '.join(chosen) or 'none'}.")
+        choices = card.options[name]
+        if isinstance(choices[0], str) and value not in choices:
+            raise ValueError(f"{name} of {card.name} must be one of {', '.join(choices)}; got {value!r}.")
+    return chosen | asked

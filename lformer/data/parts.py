@@ -1,0 +1,168 @@
+"""What a data set is to the trainer: three parts that hand out batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import torch
+
+from lformer.batch import IrregularBatch
+from lformer.data.dataset import Array, Prepared, Targets
+from lformer.panel import Panel, padded_rows, runs, take_rows
+
+POOL = 50  # training batches sorted by length among themselves: little padding, and still a random order
+
+
+class Part(Protocol):
+    """Series of one part of a data set."""
+
+    def __len__(self) -> int:
+        """Number of series."""
+        ...
+
+    def batches(self, size: int) -> Iterator[IrregularBatch]:
+        """Every series once; the same on every call. `index` says which series a batch holds."""
+        ...
+
+    def training_steps(self, size: int) -> int:
+        """How many batches `training_batches` gives."""
+        ...
+
+    def training_batches(self, size: int, epoch: int) -> Iterator[IrregularBatch]:
+        """One epoch of training, as a function of the data set's seed and the epoch alone."""
+        ...
+
+
+P = TypeVar("P", bound=Part, covariant=True)
+
+
+@dataclass(frozen=True)
+class Splits(Generic[P]):
+    """Training, validation and test part of a named data set.
+
+    Attributes:
+        name: of the data set.
+        train, validation, test: the parts.
+        task: what is asked, as in `data.load(task=...)`.
+        partial: what the files at hand lack of the complete set; "" if nothing. Beware of comparing what is derived
+            from a partial set with published figures.
+        fingerprint: of everything the prepared set depends on: files, protocol, seed, version of the preparation.
+    """
+
+    name: str
+    train: P
+    validation: P
+    test: P
+    task: str = ""
+    partial: str = ""
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class PanelPart:
+    """Some series of a panel and their targets, in batches of similar length.
+
+    Attributes:
+        panel: the series.
+        targets: of all series of the prepared set; `members` says which are ours.
+        members: (n,) where the series of `panel` lie among those of the targets.
+        seed: of the order in training.
+        partial: as in `Splits`.
+    """
+
+    panel: Panel
+    targets: Targets
+    members: Array
+    seed: int
+    partial: str = ""
+
+    def __len__(self) -> int:
+        return len(self.panel)
+
+    def batches(self, size: int) -> Iterator[IrregularBatch]:
+        """Every series once, shortest first."""
+        order = np.argsort(self.panel.lengths, kind="stable")
+        for start in range(0, len(order), size):
+            yield self.batch(order[start : start + size])
+
+    def training_steps(self, size: int) -> int:
+        """Batches in which every series occurs once."""
+        return -(-len(self) // size)
+
+    def training_batches(self, size: int, epoch: int) -> Iterator[IrregularBatch]:
+        """Every series once, in an order of (seed, epoch), series of similar length together."""
+        rng = np.random.RandomState([self.seed, epoch])
+        order = rng.permutation(len(self))
+        pool = np.arange(len(self)) // (POOL * size)
+        order = order[np.lexsort((self.panel.lengths[order], pool))]  # stable: equal lengths stay in random order
+        for start in size * rng.permutation(self.training_steps(size)):
+            yield self.batch(order[start : start + size])
+
+    def batch(self, index: Array) -> IrregularBatch:
+        """Some series of this part, padded, with their targets."""
+        batch = self.panel.batch(index)
+        return replace(batch, index=torch.from_numpy(np.asarray(index, np.int64)), **self._asked(index))
+
+    def _asked(self, index: Array) -> dict[str, torch.Tensor]:
+        """Targets in the layout of the batch, and the times they are asked at."""
+        targets = self.targets
+        if targets.at == "series":
+            members = self.members[index]
+            return _tensors(targets, lambda flat: flat[members])
+        first, lengths = self._target_runs(index)
+        rows, valid = padded_rows(first, lengths, self.panel.pad_to if targets.at == "rows" else None)
+        asked = _tensors(targets, lambda flat: take_rows(flat, rows, valid))
+        if "targets_observed" not in asked and not valid.all():
+            shown = torch.from_numpy(valid)
+            extra = (1,) * (asked["targets"].dim() - 2)
+            asked["targets_observed"] = shown.reshape(*shown.shape, *extra).expand(asked["targets"].shape)
+        if targets.at == "queries":
+            assert targets.times is not None
+            clock = targets.times[rows] if len(targets.times) else np.zeros(rows.shape)
+            clock = np.where(lengths[:, None] > 0, clock - self.panel.first_times(index)[:, None], 0.0)
+            asked["query_times"] = torch.from_numpy(clock)
+        return asked
+
+    def _target_runs(self, index: slice | Array) -> tuple[Array, Array]:
+        """Where the targets of some series begin and how many there are, if they stand at rows or queries."""
+        if self.targets.at == "rows":
+            return self.panel.first[index], self.panel.lengths[index]
+        assert self.targets.first is not None
+        assert self.targets.lengths is not None
+        members = self.members[index]
+        return self.targets.first[members], self.targets.lengths[members]
+
+    def compact(self) -> PanelPart:
+        """The same part without the rows and targets of others."""
+        targets, mine = self.targets, self.members
+        if targets.at != "series":
+            first, lengths = self._target_runs(slice(None))
+            mine = runs(first, lengths)
+            if targets.at == "queries":
+                targets = replace(targets, first=np.cumsum(lengths) - lengths, lengths=lengths)
+        flat = {name: getattr(targets, name) for name in ("values", "observed", "given", "times")}
+        kept = {name: array[mine] for name, array in flat.items() if array is not None}
+        return replace(self, panel=self.panel.compact(), targets=replace(targets, **kept), members=np.arange(len(self)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Panel and targets share their rows, so on the way to another process both leave the others' behind."""
+        return dict((self.compact() if self.panel.wasteful else self).__dict__)
+
+
+def _tensors(targets: Targets, pick: Any) -> dict[str, torch.Tensor]:
+    named = {"targets": targets.values, "targets_observed": targets.observed, "targets_given": targets.given}
+    return {name: torch.from_numpy(pick(flat)) for name, flat in named.items() if flat is not None}
+
+
+def splits_of(
+    prepared: Prepared, name: str, task: str, seed: int, partial: str = "", fingerprint: str = ""
+) -> Splits[PanelPart]:
+    """The three parts of a prepared set."""
+    parts = {
+        part: PanelPart(prepared.panel[members], prepared.targets, np.asarray(members), seed, partial)
+        for part, members in (("train", prepared.train), ("validation", prepared.validation), ("test", prepared.test))
+    }
+    return Splits(name=name, task=task, partial=partial, fingerprint=fingerprint, **parts)

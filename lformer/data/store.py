@@ -1,0 +1,135 @@
+"""Where data lie on disk, and how they get there whole: raw files, caches, hashes, atomic writes.
+
+Raw files, one npz per source without pickled objects, lie in the folder that `LFORMER_DATA` names, else in `raw` of the
+cache. The cache is the folder that `LFORMER_CACHE` names, else `lformer` in the user's cache folder. It also holds
+downloads, prepared sets and the record of hashes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+import numpy as np
+from filelock import FileLock
+
+from lformer.data.dataset import Array, Card
+from lformer.data.files import DataError
+
+
+class MissingDataError(FileNotFoundError):
+    """A data set is not here: says where it was looked for and how to get it."""
+
+
+def cache_home() -> Path:
+    """Folder of what can be made or downloaded again."""
+    if named := os.environ.get("LFORMER_CACHE"):
+        return Path(named).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
+    return Path(base) / "lformer"
+
+
+def raw_home() -> Path:
+    """Folder of the raw files."""
+    named = os.environ.get("LFORMER_DATA")
+    return Path(named).expanduser() if named else cache_home() / "raw"
+
+
+def find_raw(card: Card) -> Path | None:
+    """The raw file of a data set, a complete one before a partial one; None if there is none."""
+    places = [raw_home() / name for name in card.raw]
+    return next((place for place in places if place.is_file()), None)
+
+
+def raw_file(card: Card) -> Path:
+    """As `find_raw`, or an error that says how to get it."""
+    if (found := find_raw(card)) is not None:
+        return found
+    raise MissingDataError(
+        f"{card.name} ({card.title}) is not here; looked for {' and '.join(card.raw)} in {raw_home()}. Get it with "
+        f"`lformer data fetch {card.name}`. By hand: {card.by_hand} Or set LFORMER_DATA to a folder that has it."
+    )
+
+
+@contextmanager
+def open_raw(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
+    """The arrays of a raw file, each read whenever it is asked for; damage is an error that names the file."""
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            yield file
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(
+            f"{path} is damaged or not a raw file of lformer ({error}). Delete it and get it again."
+        ) from error
+
+
+def write_raw(path: Path, arrays: dict[str, Array]) -> None:
+    """Write a raw file whole or not at all."""
+    objects = [name for name, array in arrays.items() if np.asarray(array).dtype.hasobject]
+    if objects:
+        raise TypeError(f"raw files hold plain numbers and text; {', '.join(objects)} would need a pickle.")
+    write_whole(path, lambda part: _save_npz(part, arrays))
+
+
+def _save_npz(part: Path, arrays: dict[str, Array]) -> None:
+    with part.open("wb") as stream:  # an open file, because numpy would add a suffix to a name
+        np.savez_compressed(stream, allow_pickle=False, **arrays)
+
+
+def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a file beside `path`, then put it in place in one step; on an error nothing is left.
+
+    Two processes may do so at once: each has its own file, and the last one stays.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile(dir=path.parent, prefix=path.name + ".", suffix=".part", delete=False) as stream:
+        part = Path(stream.name)
+    try:
+        write(part)
+        part.chmod(0o644)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """One process at a time; the others wait."""
+    folder = cache_home() / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / f"{name}.lock"):
+        yield
+
+
+def digest(path: Path, kind: str = "sha256") -> str:
+    """Hash of a file, in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, kind).hexdigest()
+
+
+def recorded(key: str) -> str | None:
+    """The sha256 that was recorded for an address or a raw file when it was first seen here."""
+    record = cache_home() / "hashes.json"
+    return json.loads(record.read_text()).get(key) if record.is_file() else None
+
+
+def record(key: str, sha256: str) -> None:
+    """Remember a sha256."""
+    path = cache_home() / "hashes.json"
+    with locked("hashes"):
+        known = json.loads(path.read_text()) if path.is_file() else {}
+        text = json.dumps({**known, key: sha256}, indent=1, sort_keys=True) + "\n"
+        write_whole(path, lambda part: _write_text(part, text))
+
+
+def _write_text(part: Path, text: str) -> None:
+    part.write_text(text, encoding="utf-8")

@@ -1,0 +1,283 @@
+"""Six sets of the UEA archive: EthanolConcentration, EigenWorms, Heartbeat, MotorImagery, SelfRegulationSCP1 and SCP2.
+
+Raw arrays, n series of C channels and L time points:
+
+| key | shape, dtype | meaning |
+| --- | --- | --- |
+| `X` | (n, C, L) float32 or float64 | the values; NaN where missing |
+| or `X_e2`, `X_e6`, ... | (n, C, L) int16 or int32 | the values in hundredths, millionths, ...; exact |
+| or `X_32` | (n, C, L) int16 or int32 | the values in 1/32; exact |
+| `y` | (n,) int8 | index into `classes` |
+| `classes` | (K,) str | names of the classes, sorted; for people, `prepare` does without |
+| `split` | (n,) str | TRAIN or TEST, as in the archive; TRAIN first, each in the archive's order |
+
+Protocol, as published for Log-NCDE and RFormer and followed for LFormer: training and test series are merged; of series
+equal in all their values only the first stays (EigenWorms loses 23, the others none); a random permutation is cut at 70
+and 85 %, drawn anew for every seed. Values are not scaled, so "published" means the same as "none". Times are spread
+evenly over [0, 1] and are not a channel. "standard" and "minmax" use statistics of the training part only.
+
+Note: in MotorImagery, SCP1 and SCP2 the archive's own channels are faulty, see `Card.flaw`; published results are
+presumably on these faulty data, and so are ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lformer.data import scaling, splits
+from lformer.data.archive import Archive, read_arff, read_ts
+from lformer.data.dataset import Card, Dataset, Prepared, Raw, Remote, Request, Targets
+from lformer.data.files import DataError, Files, Text
+from lformer.panel import Panel
+
+Array = np.ndarray[Any, Any]
+
+PAPER = "A. Bagnall et al., The UEA multivariate time series classification archive, 2018, arXiv:1811.00075"
+UNSTATED = "none stated; citation asked for"
+UNITS = {**{f"X_e{k}": 10**k for k in range(7)}, "X_32": 32}  # key of whole numbers: how many of them make 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What the archive says of one set."""
+
+    name: str
+    series: int
+    channels: int
+    length: int
+    classes: int
+
+
+# -- from the archive's files to raw arrays
+
+
+def _pack(source: Source, files: Files) -> dict[str, Array]:
+    """Both parts of the archive's set as the raw arrays."""
+    train, test = (_read(source, part, files) for part in ("TRAIN", "TEST"))
+    classes = sorted(train.classes)
+    if classes != sorted(test.classes):
+        raise DataError(f"{files.path}: TRAIN has the classes {train.classes}, but TEST has {test.classes}.")
+    if len(train.labels) + len(test.labels) != source.series:
+        raise DataError(
+            f"{files.path}: expected {source.series} series of {source.name}, got {len(train.labels)} in TRAIN and "
+            f"{len(test.labels)} in TEST. Download it again."
+        )
+    labels = np.concatenate([train.labels, test.labels])
+    split = np.repeat(["TRAIN", "TEST"], [len(train.labels), len(test.labels)])
+    values = np.concatenate([train.values, test.values])
+    del train, test  # half a gigabyte of MotorImagery
+    return {
+        **_compact(values),
+        "y": np.searchsorted(classes, labels).astype(np.int8),
+        "classes": np.array(classes),
+        "split": split,
+    }
+
+
+def _read(source: Source, part: str, files: Files) -> Archive:
+    """TRAIN or TEST, of the right shape."""
+    archive = _first_form(source.name, part, files)
+    found = (*archive.values.shape[1:], len(archive.classes))
+    expected = (source.channels, source.length, source.classes)
+    if found != expected:
+        raise DataError(
+            f"{files.path}: expected {source.name} {part} to have (channels, length, classes) {expected}, got {found}."
+        )
+    return archive
+
+
+def _first_form(name: str, part: str, files: Files) -> Archive:
+    """By the first of the three forms that is there."""
+    if text := _lone(f"{name}_{part}.ts", files):
+        return read_ts(text)
+    if text := _lone(f"{name}_{part}.arff", files):
+        return read_arff([text])
+    if texts := list(files.texts(f"{name}Dimension*_{part}.arff")):
+        return read_arff(texts)
+    raise DataError(
+        f"expected {name}_{part}.ts, {name}_{part}.arff or {name}Dimension1_{part}.arff and so on under {files.path}; "
+        "found none of them."
+    )
+
+
+def _lone(name: str, files: Files) -> Text | None:
+    """The file of that name, None if there is none; two are an error, for nobody knows which is meant."""
+    found = list(files.texts(name))
+    if len(found) > 1:
+        raise DataError(f"expected one {name} under {files.path}, got {', '.join(text.name for text in found)}.")
+    return found[0] if found else None
+
+
+def _compact(values: Array) -> dict[str, Array]:
+    """The values in the smallest form that gives them back exactly."""
+    for kind in (np.int16, np.int32):
+        for key, unit in UNITS.items():
+            whole = _whole(values, unit, kind)
+            if whole is not None:
+                return {key: whole}
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32)
+    return {"X": single if np.array_equal(single, values, equal_nan=True) else values}
+
+
+def _whole(values: Array, unit: int, kind: type[np.integer[Any]]) -> Array | None:
+    """The values times `unit`, if these are whole numbers that fit; None otherwise."""
+    whole, largest = np.empty(values.shape, kind), np.iinfo(kind).max
+    for row, series in enumerate(values):  # one at a time: most units fail at the first
+        scaled = np.rint(series * unit)
+        if not (np.abs(scaled) <= largest).all() or not np.array_equal(scaled / unit, series):
+            return None
+        whole[row] = scaled
+    return whole
+
+
+# -- from raw arrays to the protocol
+
+
+def _prepare(source: Source, raw: Raw, request: Request) -> Prepared:
+    """The series by the protocol above."""
+    stored, unit = _stored(source, raw)
+    kept = _distinct(stored)
+    values = np.empty((len(kept), source.length, source.channels), np.float32)
+    for row, series in enumerate(kept):  # one at a time: never all of them in float64
+        values[row] = (stored[series] / unit).T
+    panel = Panel.build(
+        np.tile(np.linspace(0, 1, source.length), len(kept)),
+        values.reshape(-1, source.channels),
+        np.full(len(kept), source.length),
+        ids=kept,
+    )
+    train, validation, test = splits.cut(len(kept), request.seed)
+    if request.scaling == "standard":
+        panel = scaling.apply(panel, *scaling.standard(panel, train))
+    elif request.scaling == "minmax":
+        panel = scaling.apply(panel, *scaling.minmax(panel, train))
+    targets = Targets(values=raw["y"][kept].astype(np.int64), at="series")
+    return Prepared(panel=panel, targets=targets, train=train, validation=validation, test=test)
+
+
+def _stored(source: Source, raw: Raw) -> tuple[Array, int]:
+    """The values as they are stored, (n, C, L), and what they are to be divided by."""
+    key = next((key for key in ("X", *UNITS) if key in raw), None)
+    if key is None:
+        raise DataError(f"{source.name}: expected one of the arrays X, {', '.join(UNITS)}, got {', '.join(raw)}.")
+    stored, labels = raw[key], raw["y"]
+    expected = (len(labels), source.channels, source.length)
+    if stored.shape != expected:
+        raise DataError(f"{source.name}: expected {key} of shape {expected}, got {stored.shape}.")
+    if not ((labels >= 0) & (labels < source.classes)).all():
+        raise DataError(f"{source.name}: expected y from 0 to {source.classes - 1}, got {np.unique(labels)}.")
+    return stored, UNITS.get(key, 1)
+
+
+def _distinct(stored: Array) -> Array:
+    """(m,) the series without those equal to an earlier one in all values."""
+    first: dict[bytes, int] = {}
+    for row, series in enumerate(stored):
+        first.setdefault(hashlib.sha256(series + 0).digest(), row)  # + 0 makes -0.0 and 0.0 the same
+    return np.array(list(first.values()), np.int64)
+
+
+def _missing(source: Source, raw: Raw) -> str:
+    """How many series there are if not all of them."""
+    count = len(raw["y"])
+    if count == source.series:
+        return ""
+    parts = np.unique(raw["split"]).tolist()
+    half = f" (the archive's {parts[0]} half only)" if len(parts) == 1 else ""
+    return f"{count} of {source.series} series{half}"
+
+
+# -- the six sets
+
+
+def dataset(
+    card_name: str, source: Source, origin: str, *, licence: str = UNSTATED, flaw: str = "", partial_raw: str = ""
+) -> Dataset:
+    """One of the six.
+
+    Args:
+        card_name: as in `data.load`.
+        source: as the archive has it.
+        origin: the publication of those who measured.
+        licence, flaw: as in `Card`.
+        partial_raw: a raw file that holds only a part, looked for if there is no complete one.
+    """
+    folder = card_name.replace("-", "")
+    complete = f"{folder}/{folder}.npz"
+    card = Card(
+        name=card_name,
+        title=source.name,
+        page=f"https://www.timeseriesclassification.com/description.php?Dataset={source.name}",
+        licence=licence,
+        citation=f"{PAPER}; {origin}",
+        series=source.series,
+        length=f"{source.length:,}",
+        channels=str(source.channels),
+        tasks=("classify",),
+        scalings=("published", "none", "standard", "minmax"),
+        flaw=flaw,
+        raw=(complete, partial_raw) if partial_raw else (complete,),
+        remotes=(Remote(url=f"https://timeseriesclassification.com/aeon-toolkit/{source.name}.zip"),),
+        by_hand=f"Download {source.name}.zip from its page (or its _TRAIN and _TEST files, .ts or .arff, from "
+        f"any copy of the archive), then: lformer data pack {card_name} PATH",
+    )
+    return Dataset(
+        card=card, prepare=partial(_prepare, source), pack=partial(_pack, source), missing=partial(_missing, source)
+    )
+
+
+def _shifted(by: int, kept: str) -> str:
+    """The fault of the three sets from BCI competitions."""
+    return (
+        f"A fault of the archive: in every series channel k is channel k - 1 shifted by {by} samples, so a series is "
+        f"not {by} electrodes but {kept}."
+    )
+
+
+ETHANOL = dataset(
+    "ethanol",
+    Source(name="EthanolConcentration", series=524, channels=3, length=1751, classes=4),
+    "J. Large et al., Detecting forged alcohol non-invasively through vibrational spectroscopy and machine learning, "
+    "PAKDD 2018",
+)
+EIGENWORMS = dataset(
+    "eigenworms",
+    Source(name="EigenWorms", series=259, channels=6, length=17_984, classes=5),
+    "E. Yemini et al., A database of Caenorhabditis elegans behavioral phenotypes, Nature Methods 10, 2013",
+    flaw="23 of the 259 series are exact copies of others; they are dropped, which leaves 236.",
+)
+HEARTBEAT = dataset(
+    "heartbeat",
+    Source(name="Heartbeat", series=409, channels=61, length=405, classes=2),
+    "C. Liu et al., An open access database for the evaluation of heart sound algorithms, "
+    "Physiological Measurement 37, 2016",
+    licence="Open Data Commons Attribution 1.0 (the recordings, PhysioNet/CinC Challenge 2016)",
+    partial_raw="heartbeat/heartbeat_train.npz",
+)
+MOTOR_IMAGERY = dataset(
+    "motor-imagery",
+    Source(name="MotorImagery", series=378, channels=64, length=3000, classes=2),
+    "T. N. Lal et al., Methods towards invasive human brain computer interfaces, NIPS 17, 2005 "
+    "(BCI Competition III, data set I)",
+    flaw=_shifted(64, "the first 7,032 of the 192,000 values of its trial"),
+)
+SCP1 = dataset(
+    "scp1",
+    Source(name="SelfRegulationSCP1", series=561, channels=6, length=896, classes=2),
+    "N. Birbaumer et al., A spelling device for the paralysed, Nature 398, 1999 (BCI Competition II, data set Ia)",
+    flaw=_shifted(6, "the first 926 values of its trial"),
+)
+SCP2 = dataset(
+    "scp2",
+    Source(name="SelfRegulationSCP2", series=380, channels=7, length=1152, classes=2),
+    "N. Birbaumer et al., A spelling device for the paralysed, Nature 398, 1999 (BCI Competition II, data set Ib)",
+    flaw=_shifted(7, "the first 1,194 values of its trial"),
+)
+
+DATASETS = (ETHANOL, EIGENWORMS, HEARTBEAT, MOTOR_IMAGERY, SCP1, SCP2)

@@ -1,0 +1,7 @@
+"""The data doctor: would training on this table work, and what is odd about it? In words, figures and a page."""
+
+from lformer.doctor.checks import examine
+from lformer.doctor.files import read_table
+from lformer.doctor.report import Finding, Report
+
+__all__ = ["Finding", "Report", "examine", "read_table"]

@@ -1,0 +1,137 @@
+"""Channels: a table of what they hold, and questions about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lformer.doctor.layout import Layout, distinct
+from lformer.doctor.records import Channel, Records
+from lformer.doctor.report import Finding
+from lformer.doctor.words import SHOWN, counted, listed, number, percent
+
+COLUMNS = ("channel", "observations", "missing", "rate", "minimum", "median", "maximum", "spread", "outliers")
+RARE, FEW = 0.001, 3  # share of rows, observations
+APART = 1000.0  # ratio of the spreads of two channels
+WILD = 50.0  # robust standard deviations
+
+
+def channel_table(records: Records, layout: Layout) -> pd.DataFrame:
+    """A row per channel; see `Report.channels`."""
+    duration = float(layout.durations().sum())
+    return pd.DataFrame([_describe(c, layout, duration) for c in records.channels], columns=list(COLUMNS))
+
+
+def no_channels() -> pd.DataFrame:
+    """The table of a table that could not be read."""
+    return pd.DataFrame(columns=list(COLUMNS))
+
+
+def _describe(channel: Channel, layout: Layout, duration: float) -> dict[str, object]:
+    """One row of the table of channels."""
+    values = channel.values
+    n, nan = len(values), float("nan")
+    rows = len(layout.source)
+    row = layout.row_of[channel.rows]
+    seen = distinct(row[row >= 0])
+    low, q1, median, q3, high = np.quantile(values, (0, 0.25, 0.5, 0.75, 1)) if n else (nan,) * 5
+    spread = (q3 - q1) / 1.349 if n else nan  # what the quartiles of a normal distribution say of its deviation
+    if spread == 0:
+        spread = float(values.std())
+    wild = np.abs(values - median) > WILD * spread if n and spread > 0 else np.zeros(n, bool)
+    return {
+        "channel": channel.name,
+        "observations": n,
+        "missing": 1 - seen / rows if rows else 1.0,
+        "rate": n / duration if duration > 0 and np.isfinite(duration) else nan,
+        "minimum": low,
+        "median": median,
+        "maximum": high,
+        "spread": spread,
+        "outliers": int(wild.sum()),
+    }
+
+
+def _named(channels: pd.DataFrame, chosen: pd.Series[bool], show: Callable[[pd.Series[Any]], str]) -> str:
+    some = channels[chosen]
+    return listed((show(row) for _, row in some.head(SHOWN).iterrows()), len(some))
+
+
+def _never_observed(records: Records, channels: pd.DataFrame) -> Iterator[Finding]:
+    never = channels["observations"] == 0
+    if never.any() and not never.all():
+        yield Finding(
+            "warning", "Channels never observed",
+            f"{counted(int(never.sum()), 'channel')} without a value: "
+            f"{_named(channels, never, lambda c: str(c['channel']))}.",
+            "Leave them out: they cost memory and say nothing.",
+        )  # fmt: skip
+
+
+def _rarely_observed(records: Records, channels: pd.DataFrame) -> Iterator[Finding]:
+    n = channels["observations"]
+    rare = (n > 0) & ((channels["missing"] > 1 - RARE) | (n < FEW))
+    if rare.any():
+        shown = _named(channels, rare, lambda c: f"{c['channel']} ({counted(c['observations'], 'value')})")
+        yield Finding(
+            "warning", "Channels almost never observed",
+            f"{counted(int(rare.sum()), 'channel')} in fewer than {percent(RARE)} of the rows or with fewer than "
+            f"{FEW} values: {shown}.",
+            "Leave them out unless a single value is worth knowing.",
+        )  # fmt: skip
+
+
+def _constant(records: Records, channels: pd.DataFrame) -> Iterator[Finding]:
+    constant = (channels["minimum"] == channels["maximum"]) & (channels["observations"] >= FEW)
+    if constant.any():
+        shown = _named(channels, constant, lambda c: f"{c['channel']} (always {c['median']:g})")
+        yield Finding(
+            "warning", "Constant channels", f"{counted(int(constant.sum()), 'channel')}: {shown}.",
+            "Leave them out, unless it is the time of the observation that counts.",
+        )  # fmt: skip
+
+
+def _scales(records: Records, channels: pd.DataFrame) -> Iterator[Finding]:
+    spread = channels["spread"]
+    spread = spread[spread > 0]
+    if len(spread) > 1 and spread.max() > APART * spread.min():
+        wide, narrow = channels.loc[spread.idxmax()], channels.loc[spread.idxmin()]
+        yield Finding(
+            "warning", "Channels on very different scales",
+            f"Channel {wide['channel']} spreads over {number(wide['spread'])}, {narrow['channel']} over "
+            f"{number(narrow['spread'])}: a ratio of {number(wide['spread'] / narrow['spread'])}.",
+            "Scale each channel by statistics of the training part, or the first will drown the second.",
+        )  # fmt: skip
+
+
+def _outliers(records: Records, channels: pd.DataFrame) -> Iterator[Finding]:
+    which = np.flatnonzero(channels["outliers"].to_numpy() > 0)
+    if not len(which):
+        return
+    shown = [_worst(records, records.channels[i], channels.iloc[i]) for i in which[:SHOWN]]
+    total = int(channels["outliers"].sum())
+    yield Finding(
+        "warning", "Extreme outliers",
+        f"{counted(total, 'value')} in {counted(len(which), 'channel')} more than {WILD:g} robust standard deviations "
+        f"from the median: {listed(shown, len(which))}.",
+        "Check units and codes such as -999 for missing, which should be NaN; clip what is real.",
+    )  # fmt: skip
+
+
+def _worst(records: Records, channel: Channel, about: pd.Series[Any]) -> str:
+    """The most extreme value of a channel, or the one that most of its outliers share."""
+    distance = np.abs(channel.values - about["median"])
+    wild = np.flatnonzero(distance > WILD * about["spread"])
+    value, times = np.unique(channel.values[wild], return_counts=True)
+    often = int(times.argmax())
+    if times[often] > 1 and 2 * times[often] >= len(wild):
+        at = wild[np.argmax(channel.values[wild] == value[often])]
+        return f"{channel.name} is {value[often]:g} in {times[often]:,} rows, first in {records.at(channel.rows[at])}"
+    at = wild[distance[wild].argmax()]
+    return f"{channel.name} is {channel.values[at]:g} in {records.at(channel.rows[at])} (median {about['median']:g})"
+
+
+CHECKS = (_never_observed, _rarely_observed, _constant, _scales, _outliers)

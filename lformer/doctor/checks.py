@@ -1,0 +1,103 @@
+"""`examine`: read a table as far as it can be read, ask every question, and try to build the panel."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from lformer.doctor import channels, series, timing
+from lformer.doctor.layout import Figures, Layout, lay_out, padding
+from lformer.doctor.records import Records, read_records
+from lformer.doctor.report import LEVELS, Finding, Report
+from lformer.doctor.sketch import sketch
+from lformer.panel import Panel
+
+TRIAL = 2 * 10**8  # cells of a panel that is built to see whether it can be
+
+
+def examine(
+    table: pd.DataFrame,
+    *,
+    id: str,
+    time: str,
+    channel: str | None = None,
+    value: str | Sequence[str] | None = None,
+    batch_size: int = 64,
+) -> Report:
+    """Look at a table as `Panel.from_long` would take it, and say whether training would work.
+
+    Args:
+        table: the observations, in any order.
+        id: column that says whose observation it is.
+        time: column of stamps.
+        channel: column that says what was observed; None if each channel has a column of its own.
+        value: column of the values; without `channel`, the columns of the channels, all others if None.
+        batch_size: series per batch, for the cost of padding.
+
+    Example:
+        >>> table = pd.DataFrame({"who": ["a", "a", "b"], "t": [0.0, 0.7, 0.2], "x": [1.0, float("inf"), 2.0]})
+        >>> report = examine(table, id="who", time="t")
+        >>> report.ok, report.findings[0].title
+        (False, 'Infinite values')
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1; got {batch_size}.")
+    records, findings = read_records(table, id, time, channel, value)
+    if records is None:
+        return Report(tuple(findings), {"rows": len(table)}, channels.no_channels())
+    layout = lay_out(records)
+    about = channels.channel_table(records, layout)
+    figures = _figures(records, layout, about, batch_size)
+    for check in (*series.CHECKS, *timing.CHECKS):
+        findings += check(records, layout, figures)
+    for look in channels.CHECKS:
+        findings += look(records, about)
+    if not any(f.level == "error" for f in findings) and figures["cells"] <= TRIAL:
+        findings += _trial(lambda: Panel.from_long(table, id=id, time=time, channel=channel, value=value))
+    findings.sort(key=lambda f: LEVELS.index(f.level))
+    return Report(tuple(findings), figures, about, layout.unit, sketch(records, layout, about))
+
+
+def _trial(build: Callable[[], Panel]) -> Iterator[Finding]:
+    """The proof: whatever else a panel may refuse."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            build()
+    except Exception as error:
+        yield Finding("error", "Panel refuses the table", str(error), "Put right what the message names.")
+
+
+def _figures(records: Records, layout: Layout, about: pd.DataFrame, batch_size: int) -> Figures:
+    lengths = layout.lengths
+    observations = sum(len(c.rows) for c in records.channels)
+    cells = len(layout.source) * len(records.channels)
+    figures: Figures = {
+        "rows": len(records.owner),
+        "series": len(records.ids),
+        "channels": len(records.channels),
+        "stamps": len(layout.source),
+        "observations": observations,
+        "cells": cells,
+        "observed_share": 1 - float(about["missing"].mean()),
+        "duration_total": float(layout.durations().sum()),
+        "batch_size": batch_size,
+        "panel_bytes": 5 * cells + 8 * len(layout.source),  # float32 and a mask, and the times
+    }
+    if len(lengths):
+        for name, q in (("min", 0), ("median", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1)):
+            figures[f"length_{name}"] = float(np.quantile(lengths, q))
+    else:
+        figures |= {f"length_{name}": 0.0 for name in ("min", "median", "p90", "p99", "max")}
+    figures["padding_random"], figures["padding_by_length"] = padding(lengths, batch_size)
+    gaps = layout.gaps[np.isfinite(layout.gaps)]
+    if len(gaps):
+        median, p99 = np.quantile(gaps, (0.5, 0.99))
+        largest = float(gaps.max())
+        figures |= {"gap_median": float(median), "gap_p99": float(p99), "gap_max": largest}
+        figures["gap_min"] = float(gaps.min())
+        figures["gap_ratio"] = largest / float(median) if median > 0 else float("inf")
+    return figures

@@ -1,0 +1,77 @@
+"""Stamps of any kind, text too, and what keeps a panel from taking them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lformer.doctor.report import Finding
+from lformer.doctor.words import SHOWN, counted, listed
+from lformer.panel.stamps import Array, as_stamps, missing
+
+OFFSET = r"(Z|[+-]\d{2}:?\d{2})$"  # how a stamp of ISO 8601 ends if it knows its zone
+
+
+def read_clock(column: pd.Series[Any], time: str) -> tuple[Array, list[Finding]]:
+    """(R,) stamps as a panel takes them, NaN or NaT where they cannot be read, and why it would not take them."""
+    try:
+        return as_stamps(column, f"column {time!r}"), []
+    except ValueError as error:
+        advice = "Subtract the first stamp from all of them, or use a larger unit."
+        return column.to_numpy(np.float64, na_value=np.nan), [Finding("error", "Stamps too large", str(error), advice)]
+    except TypeError:
+        pass
+    present = column.notna().to_numpy()
+    numbers = pd.to_numeric(column, errors="coerce").astype(np.float64)
+    if numbers.notna().sum() >= 0.5 * present.sum():
+        clock, kind, cure = numbers.to_numpy(), "a number", f"table[{time!r}] = pandas.to_numeric(table[{time!r}])"
+        zones: list[Finding] = []
+    else:
+        text = column.where(column.notna(), None).astype(str)
+        parsed = pd.to_datetime(text, format="ISO8601", errors="coerce", utc=True).dt.tz_localize(None)
+        clock, kind, cure = parsed.to_numpy(), "an ISO 8601 stamp", f"pandas.to_datetime(table[{time!r}])"
+        cure = f"table[{time!r}] = {cure}"
+        zones = _zones(text[parsed.notna()], time)
+    strange = np.flatnonzero(present & missing(clock))
+    if len(strange):
+        where = listed((f"row {column.index[r]} holds {column.iloc[r]!r}" for r in strange[:SHOWN]), len(strange))
+        return clock, [
+            Finding(
+                "error", "Unreadable time stamps",
+                f"{counted(len(strange), 'stamp')} of column {time!r} cannot be read as {kind}: {where}.",
+                "Correct or drop them. Stamps of another form than ISO 8601 need their format: "
+                f'pandas.to_datetime(table[{time!r}], format="%d.%m.%Y %H:%M").',
+            ),
+            *zones,
+        ]  # fmt: skip
+    if zones:
+        return clock, zones
+    example = f", such as {column[present].iloc[0]!r}" if present.any() else ""
+    return clock, [
+        Finding(
+            "error", "Time stamps are text",
+            f"Column {time!r} has dtype {column.dtype}{example}; a panel takes numbers, datetime64 or timedelta64.",
+            f"Convert it before training: {cure}.",
+        )
+    ]  # fmt: skip
+
+
+def _zones(text: pd.Series[Any], time: str) -> list[Finding]:
+    """Mixed time zones among stamps that can be read."""
+    zone = text.str.extract(OFFSET, expand=False).fillna("none").replace("Z", "+00:00")
+    kinds = zone.value_counts()
+    if len(kinds) < 2:
+        return []
+    shown = [
+        f"{kind} in {counted(int(n), 'row')}, such as row {zone.index[(zone == kind).argmax()]} "
+        f"({text[zone == kind].iloc[0]})"
+        for kind, n in kinds[: SHOWN + 1].items()
+    ]
+    advice = f"One clock for all: table[{time!r}] = pandas.to_datetime(table[{time!r}], utc=True)."
+    if "none" in kinds:
+        advice += " It takes a stamp without a zone for UTC: if that is wrong, give those their zone first."
+    return [
+        Finding("error", "Mixed time zones", f"Column {time!r} has zones {listed(shown, len(kinds))}.", advice),
+    ]

@@ -1,0 +1,262 @@
+"""From a table to records: whose, when, what; whatever cannot be read becomes a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lformer.doctor.clock import read_clock
+from lformer.doctor.files import is_text
+from lformer.doctor.report import Finding
+from lformer.doctor.words import SHOWN, counted, listed, stamp
+from lformer.panel.stamps import missing
+
+Array = np.ndarray[Any, Any]
+
+MANY = 20_000  # channels; a panel of more could hardly be stored
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, eq=False)
+class Channel:
+    """What was observed of one channel: `rows` (k,) of the table, and finite `values` (k,) float64."""
+
+    name: str
+    rows: Array
+    values: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """A table of R rows, read as far as it can be.
+
+    Attributes:
+        labels: (R,) what the rows are called.
+        ids: (n,) the series, in the order in which they come.
+        owner: (R,) the series of each row, -1 if it has none.
+        clock: (R,) stamps: numbers, datetime64 or timedelta64.
+        lost: (R,) bool, True where there is no stamp.
+        stored: dtype the stamps had in the table.
+        channels: sorted by name if they come from a column of names, else as the columns stand.
+        wide: True if each channel has a column of its own.
+    """
+
+    labels: pd.Index
+    ids: Array
+    owner: Array
+    clock: Array
+    lost: Array
+    stored: Any
+    channels: tuple[Channel, ...]
+    wide: bool
+
+    def at(self, row: int, *, when: bool = True) -> str:
+        """A row in words."""
+        who = f", id {self.ids[self.owner[row]]}" if self.owner[row] >= 0 else ""
+        time = f", time {stamp(self.clock[row])}" if when and not self.lost[row] else ""
+        return f"row {self.labels[row]}{who}{time}"
+
+
+def read_records(
+    table: pd.DataFrame, id: str, time: str, channel: str | None, value: str | Sequence[str] | None
+) -> tuple[Records | None, list[Finding]]:
+    """Records and what stands in their way; None if there is nothing to look at."""
+    columns, findings = _columns(table, id, time, channel, value)
+    if findings:
+        return None, findings
+    named: list[Finding] = []
+    if channel is None:
+        channels, strange = _wide(table, columns)
+    else:
+        code, names = pd.factorize(table[channel])
+        if len(names) > MANY:
+            return None, _too_many(len(names), channel)
+        named = _nameless(code, channel, table.index)
+        channels, strange = _long(table[columns[0]], columns[0], code, names)
+    owner, ids = pd.factorize(table[id])
+    clock, findings = read_clock(table[time], time)
+    records = Records(
+        labels=table.index, ids=np.asarray(ids), owner=owner, clock=clock, lost=missing(clock),
+        stored=table[time].dtype, channels=tuple(channels), wide=channel is None,
+    )  # fmt: skip
+    return records, [*_no_id(records, id), *findings, *_no_stamp(records, table[time], time), *named, *strange]
+
+
+# -- columns
+
+
+def _columns(
+    table: pd.DataFrame, id: str, time: str, channel: str | None, value: str | Sequence[str] | None
+) -> tuple[list[str], list[Finding]]:
+    """The columns of values, and what is wrong with the columns named."""
+    if channel is not None and not isinstance(value, str):
+        return [], [
+            Finding(
+                "error", "No column of values",
+                f"Column {channel!r} names the channels, so one column must hold the values; got {value!r}.",
+                "Name it with value (--value), or leave channel out if each channel has a column of its own.",
+            )
+        ]  # fmt: skip
+    chosen = [value] if isinstance(value, str) else value
+    values = [c for c in table.columns if c not in (id, time)] if chosen is None else list(chosen)
+    asked = list(dict.fromkeys([id, time, *([] if channel is None else [channel]), *values]))
+    lost = [c for c in asked if c not in table.columns]
+    if lost:
+        return [], [
+            Finding(
+                "error", "Missing columns",
+                f"No column {', '.join(map(repr, lost))}; the table has {', '.join(map(repr, table.columns))}.",
+                "Name the columns as the table spells them.",
+            )
+        ]  # fmt: skip
+    twice = [c for c in asked if (table.columns == c).sum() > 1]
+    if twice:
+        return [], [
+            Finding(
+                "error", "Columns with the same name", f"Several columns are called {', '.join(map(repr, twice))}.",
+                "Rename or drop all but one.",
+            )
+        ]  # fmt: skip
+    if not values:
+        return [], [
+            Finding(
+                "error", "No column of values", f"The table has no column beside {id!r} and {time!r}.",
+                "Add a column for each channel, or a column of channel names and one of values.",
+            )
+        ]  # fmt: skip
+    if not len(table):
+        return [], [
+            Finding(
+                "error", "Empty table", "The table has columns but no row.", "Check how it was written or filtered."
+            )
+        ]
+    return values, []
+
+
+def _no_id(records: Records, id: str) -> list[Finding]:
+    rows = np.flatnonzero(records.owner < 0)
+    if not len(rows):
+        return []
+    return [
+        Finding(
+            "error", "Missing ids",
+            f"{counted(len(rows), 'row')} without a series in column {id!r}: "
+            f"{listed((records.at(r) for r in rows[:SHOWN]), len(rows))}.",
+            "Fill them in or drop the rows; beware that a CSV reader takes ids such as NA or null for missing.",
+        )
+    ]  # fmt: skip
+
+
+# -- stamps
+
+
+def _no_stamp(records: Records, column: pd.Series[Any], time: str) -> list[Finding]:
+    """Rows whose stamp is absent; text that could not be read has a finding of its own."""
+    absent = column.isna().to_numpy() if is_text(column) else records.lost
+    rows = np.flatnonzero(absent)
+    if not len(rows):
+        return []
+    return [
+        Finding(
+            "error", "Missing time stamps",
+            f"{counted(len(rows), 'row')} without a finite stamp in column {time!r}: "
+            f"{listed((records.at(r) for r in rows[:SHOWN]), len(rows))}.",
+            "Drop such rows: an observation without a time says nothing about when.",
+        )
+    ]  # fmt: skip
+
+
+# -- values
+
+
+def _wide(table: pd.DataFrame, columns: Sequence[str]) -> tuple[list[Channel], list[Finding]]:
+    channels, findings = [], []
+    for name in columns:
+        numbers, strange = _numbers(table[name], str(name))
+        if strange and len(columns) > 1:
+            strange = [
+                Finding(f.level, f.title, f.detail, f"{f.advice} If it is no channel, leave it out of value (--value).")
+                for f in strange
+            ]
+        findings += strange
+        kept, wild = _finite(numbers)
+        findings += _infinite(wild, numbers, table.index, str(name))
+        channels.append(Channel(str(name), kept, numbers[kept]))
+    return channels, findings
+
+
+def _long(column: pd.Series[Any], name: str, code: Array, names: pd.Index) -> tuple[list[Channel], list[Finding]]:
+    numbers, findings = _numbers(column, name)
+    kept, wild = _finite(numbers)
+    findings += _infinite(wild, numbers, column.index, name)
+    kept = kept[code[kept] >= 0]
+    kept = kept[np.argsort(code[kept], kind="stable")]
+    ends = np.cumsum(np.bincount(code[kept], minlength=len(names)))
+    split = np.split(kept, ends[:-1]) if len(names) else []
+    channels = [Channel(str(c), rows, numbers[rows]) for c, rows in zip(names, split, strict=True)]
+    return sorted(channels, key=lambda c: c.name), findings
+
+
+def _nameless(code: Array, channel: str, labels: pd.Index) -> list[Finding]:
+    rows = np.flatnonzero(code < 0)
+    if not len(rows):
+        return []
+    return [
+        Finding(
+            "error", "Missing channel names",
+            f"{counted(len(rows), 'row')} without a name in column {channel!r}: "
+            f"{listed((f'row {labels[r]}' for r in rows[:SHOWN]), len(rows))}.",
+            "Fill them in or drop the rows.",
+        )
+    ]  # fmt: skip
+
+
+def _too_many(count: int, channel: str) -> list[Finding]:
+    return [
+        Finding(
+            "error", "Too many channels",
+            f"Column {channel!r} holds {count:,} different names; a panel has a column for each.",
+            "Check that it is the column that says what was observed; else leave out the rare ones.",
+        )
+    ]  # fmt: skip
+
+
+def _numbers(column: pd.Series[Any], name: str) -> tuple[Array, list[Finding]]:
+    """(R,) float64 with NaN where a value is missing or no number, and which are none."""
+    try:
+        return column.to_numpy(dtype=np.float64, na_value=np.nan), []
+    except (ValueError, TypeError):
+        pass
+    numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    strange = np.flatnonzero(np.isnan(numbers) & column.notna().to_numpy())
+    where = listed((f"row {column.index[r]} holds {column.iloc[r]!r}" for r in strange[:SHOWN]), len(strange))
+    return numbers, [
+        Finding(
+            "error", "Values that are no numbers",
+            f"Column {name!r} has {counted(len(strange), 'value')} that cannot be read as a number: {where}.",
+            f'Convert them; pandas.to_numeric(table[{name!r}], errors="coerce") makes them missing.',
+        )
+    ]  # fmt: skip
+
+
+def _finite(numbers: Array) -> tuple[Array, Array]:
+    """Rows of values that float32 can hold, and rows of values that it cannot; NaN is in neither."""
+    size = np.abs(numbers)
+    return np.flatnonzero(size <= LARGEST), np.flatnonzero(size > LARGEST)
+
+
+def _infinite(rows: Array, numbers: Array, labels: pd.Index, name: str) -> list[Finding]:
+    if not len(rows):
+        return []
+    return [
+        Finding(
+            "error", "Infinite values",
+            f"Column {name!r} has {counted(len(rows), 'value')} that float32 cannot hold: "
+            f"{listed((f'row {labels[r]} holds {numbers[r]:g}' for r in rows[:SHOWN]), len(rows))}.",
+            "Write NaN where nothing was observed, and use a smaller unit for what is too large.",
+        )
+    ]  # fmt: skip

@@ -1,0 +1,91 @@
+"""Questions about series as wholes: empty, short, long, and what their padding and storage cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from lformer.doctor.layout import Figures, Layout
+from lformer.doctor.records import Records
+from lformer.doctor.report import Finding
+from lformer.doctor.words import SHOWN, counted, listed, number, percent
+
+TAIL = 10.0  # longest series to median
+WASTE = 0.5  # share of padding
+ROOMY = 4 * 2**30  # bytes of a panel that need a word
+
+
+def _nothing_observed(records: Records, layout: Layout, figures: Figures) -> Iterator[Finding]:
+    if not figures["observations"]:
+        yield Finding(
+            "error", "Nothing was observed", f"All values of the {counted(len(records.owner), 'row')} are missing.",
+            "Check the names of the columns and how missing values are written.",
+        )  # fmt: skip
+
+
+def _single(records: Records, layout: Layout, figures: Figures) -> Iterator[Finding]:
+    who = np.flatnonzero(layout.lengths == 1)
+    figures["single"] = len(who)
+    if len(who):
+        yield Finding(
+            "warning", "Series with a single row",
+            f"{counted(len(who), 'series')} of {len(layout.lengths):,}: "
+            f"{listed((str(records.ids[i]) for i in who[:SHOWN]), len(who))}.",
+            "They have no interval to learn from; drop them unless a series may well be that short. If nearly all are "
+            "that short, check that the id column names the series and not the row.",
+        )  # fmt: skip
+
+
+def _never_seen(records: Records, layout: Layout, figures: Figures) -> Iterator[Finding]:
+    """Series all of whose values are missing."""
+    seen = np.zeros(len(records.ids), bool)
+    for channel in records.channels:
+        owner = records.owner[channel.rows]
+        seen[owner[owner >= 0]] = True
+    who = np.flatnonzero(~seen)
+    figures["empty_series"] = len(who)
+    if len(who) and seen.any():
+        yield Finding(
+            "warning", "Series without a value",
+            f"{counted(len(who), 'series')} of {len(seen):,} have rows but no observed value: "
+            f"{listed((str(records.ids[i]) for i in who[:SHOWN]), len(who))}.",
+            "Drop them: a model can only answer with its bias.",
+        )  # fmt: skip
+
+
+def _long_tail(records: Records, layout: Layout, figures: Figures) -> Iterator[Finding]:
+    longest, median = figures["length_max"], figures["length_median"]
+    if median > 0 and longest > TAIL * median:
+        yield Finding(
+            "info", "A few very long series",
+            f"The longest, {records.ids[layout.lengths.argmax()]}, has {number(longest)} rows, "
+            f"{number(longest / median)} times the median of {number(median)}; 90 % have up to "
+            f"{number(figures['length_p90'])}.",
+            "Batches that hold one of them cost memory; panel.cut(length) cuts long series into pieces.",
+        )  # fmt: skip
+
+
+def _padding_waste(records: Records, layout: Layout, figures: Figures) -> Iterator[Finding]:
+    drawn, by_length = figures["padding_random"], figures["padding_by_length"]
+    if drawn > WASTE:
+        yield Finding(
+            "info", "Much padding in random batches",
+            f"In batches of {number(figures['batch_size'])} series drawn at random {percent(drawn)} of the cells are "
+            f"padding, in batches of similar length {percent(by_length)}.",
+            "Batch series of similar length, as training here does"
+            + ("; cut the longest ones with panel.cut(length)." if by_length > WASTE else "."),
+        )  # fmt: skip
+
+
+def _memory(records: Records, layout: Layout, figures: Figures) -> Iterator[Finding]:
+    if figures["panel_bytes"] > ROOMY:
+        yield Finding(
+            "warning", "A large panel",
+            f"{number(figures['stamps'])} rows of {counted(len(records.channels), 'channel')} take "
+            f"{number(figures['panel_bytes'] / 2**30)} GiB, {percent(figures['observed_share'])} of it used.",
+            "Check that the channel column names what was observed; else leave out rare channels or train on parts.",
+        )  # fmt: skip
+
+
+CHECKS = (_nothing_observed, _single, _never_seen, _long_tail, _padding_waste, _memory)

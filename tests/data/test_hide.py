@@ -1,0 +1,131 @@
+"""Hiding rows: what stays in the panel, what is asked, and which of it was given."""
+
+import numpy as np
+import pytest
+
+from lformer.data.dataset import Targets
+from lformer.data.hide import hide, random_rows, reconstruct
+from lformer.data.parts import PanelPart
+from lformer.panel import Panel
+
+NAN = float("nan")
+
+
+def ragged() -> Panel:
+    """Three series of 3, 0 and 2 rows with two channels; row 4 holds no observation at all."""
+    values = np.array([[1, NAN], [2, 12], [NAN, 13], [4, 14], [NAN, NAN]], np.float32)
+    return Panel.build(np.array([0.0, 1.5, 4.0, 7.0, 9.0]), values, np.array([3, 0, 2]), ids=["a", "b", "c"])
+
+
+HIDDEN = np.array([False, False, True, False, True])
+
+
+def test_hidden_rows_stay_without_values() -> None:
+    panel = ragged()
+    shown, targets = hide(panel, HIDDEN, "rows")
+    assert shown.lengths.tolist() == [3, 0, 2]
+    assert shown.times.tolist() == panel.times.tolist()
+    assert shown.observed is not None
+    assert shown.observed.tolist() == [[True, False], [True, True], [False, False], [True, True], [False, False]]
+    assert shown.values.tolist() == [[1, 0], [2, 12], [0, 0], [4, 14], [0, 0]]
+    assert targets.at == "rows"
+    assert targets.observed is not None
+    assert targets.given is not None
+    assert targets.values[2].tolist() == [0, 13]
+    assert targets.observed[2].tolist() == [False, True]
+    assert not targets.given[2].any()
+    assert targets.given.tolist() == shown.observed.tolist()
+    assert panel.values[2, 1] == 13  # the panel itself is left alone
+
+
+def test_hidden_rows_are_dropped_and_asked_for_by_time() -> None:
+    panel = ragged()
+    shown, targets = hide(panel, HIDDEN, "query")
+    assert shown.lengths.tolist() == [2, 0, 1]
+    assert shown.first.tolist() == [0, 2, 2]
+    assert shown.times.tolist() == [0.0, 1.5, 7.0]
+    assert shown.values.tolist() == [[1, 0], [2, 12], [4, 14]]
+    assert shown.ids.tolist() == ["a", "b", "c"]
+    assert targets.at == "queries"
+    assert targets.times is not None
+    assert targets.first is not None
+    assert targets.lengths is not None
+    assert targets.given is not None
+    assert targets.times.tolist() == panel.times.tolist()
+    assert targets.first.tolist() == [0, 3, 3]
+    assert targets.lengths.tolist() == [3, 0, 2]
+    assert targets.given[:, 1].tolist() == [False, True, False, True, False]
+
+
+@pytest.mark.parametrize("unobserved", ["rows", "query"])
+def test_everything_observed(unobserved: str) -> None:
+    panel = Panel.from_list([([0.0, 1.0], [[3.0], [4.0]])])
+    shown, targets = hide(panel, np.array([False, True]), unobserved)  # type: ignore[arg-type]
+    assert targets.observed is None
+    assert targets.given is not None
+    assert targets.given[:, 0].tolist() == [True, False]
+    assert shown.lengths.tolist() == ([2] if unobserved == "rows" else [1])
+    assert (shown.observed is None) == (unobserved == "query")
+
+
+def test_batches_carry_what_was_hidden() -> None:
+    shown, targets = hide(ragged(), HIDDEN, "query")
+    batch = PanelPart(shown[[2, 0]], targets, np.array([2, 0]), seed=0).batch(np.array([0, 1]))
+    assert batch.query_times is not None
+    assert batch.targets is not None
+    assert batch.targets_given is not None
+    assert batch.query_times[1].tolist() == [0.0, 1.5, 4.0]
+    assert batch.query_times[0, :2].tolist() == [0.0, 2.0]  # since the first row of that series
+    assert batch.targets[0, 0].tolist() == [4, 14]
+    assert batch.targets_given[1, :, 1].tolist() == [False, True, False]
+
+
+def test_series_that_do_not_lie_one_after_the_other() -> None:
+    panel = ragged()[[2, 0]]
+    shown, targets = hide(panel, HIDDEN, "rows")
+    assert shown.lengths.tolist() == [2, 3]
+    assert shown.first.tolist() == [0, 2]
+    assert shown.values.tolist() == [[4, 14], [0, 0], [1, 0], [2, 12], [0, 0]]
+    assert targets.values[:, 1].tolist() == [14, 0, 0, 12, 13]
+    with pytest.raises(ValueError, match="compact"):
+        random_rows(panel, 0.5, seed=0)
+
+
+def test_reconstruction_gives_all_that_it_asks() -> None:
+    panel = ragged()
+    targets = reconstruct(panel)
+    assert targets.at == "rows"
+    assert targets.values.tolist() == panel.values.tolist()
+    assert targets.given is targets.observed
+    full: Targets = reconstruct(Panel.from_list([([0.0, 1.0], [[3.0], [4.0]])]))
+    assert full.observed is None
+    assert full.given is not None
+    assert full.given.all()
+
+
+def test_random_rows_are_a_share_of_each_series_and_a_function_of_the_seed() -> None:
+    lengths = np.array([10, 1, 0, 7, 2, 400])
+    panel = Panel.build(np.arange(420.0), np.zeros((420, 1), np.float32), lengths)
+    hidden = random_rows(panel, 0.5, seed=3)
+    owner = np.repeat(np.arange(6), lengths)
+    assert np.bincount(owner, hidden, 6).tolist() == [5, 0, 0, 3, 1, 200]
+    assert np.array_equal(hidden, random_rows(panel, 0.5, seed=3))
+    assert not np.array_equal(hidden, random_rows(panel, 0.5, seed=4))
+    assert np.bincount(owner, random_rows(panel, 1.0, seed=3), 6).tolist() == [9, 0, 0, 6, 1, 399]
+    assert not random_rows(panel, 0.0, seed=3).any()
+    assert np.flatnonzero(hidden[:20]).tolist() == [2, 6, 7, 8, 9, 11, 13, 16, 18]  # for ever
+
+
+def test_random_rows_lie_everywhere() -> None:
+    panel = Panel.build(np.tile(np.arange(4.0), 5000), np.zeros((20000, 1), np.float32), np.full(5000, 4))
+    share = random_rows(panel, 0.5, seed=0).reshape(5000, 4).mean(axis=0)
+    assert bool((np.abs(share - 0.5) < 0.03).all())
+
+
+def test_bad_arguments_are_refused() -> None:
+    with pytest.raises(ValueError, match="one for each of the 5 rows"):
+        hide(ragged(), np.zeros(4, bool), "rows")
+    with pytest.raises(ValueError, match="must be one of"):
+        hide(ragged(), HIDDEN, "zeros")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        random_rows(ragged(), 1.5, seed=0)
