@@ -13,7 +13,7 @@ from lformer.nn.attention import LayerState, LiquidGatedAttention, Mu, OutputGat
 from lformer.nn.embedder import Embedder, Embedding, TimeEmbedding
 from lformer.nn.mixer import FeedForward, LiquidMixer, SwiGLU
 from lformer.nn.predictor import Answer, head, pooled_mean, pooled_sum
-from lformer.nn.query import merge
+from lformer.nn.query import check_answer, merge
 from lformer.nn.softmax import SoftmaxAttention
 from lformer.ops import GateNorm, checks
 
@@ -146,12 +146,7 @@ class LFormer(nn.Module):
         Returns:
             (B, O), (B, L, O) or (B, Q, O) as `config.answer` says, and the new state if asked for.
         """
-        if (self.config.answer == "query") != (batch.query_times is not None):
-            raise ValueError(
-                f"this model answers per {self.config.answer}, and the batch "
-                + ("has no query_times" if batch.query_times is None else "asks at query_times")
-                + '. Build the model with answer="query" exactly when batches carry query_times.'
-            )
+        check_answer(self.config.answer, batch)
         x = self.embedder(batch.values, batch.times)
         deltas, lengths, reads, merged = self._intervals(batch, state), batch.lengths, None, None
         if batch.query_times is not None:

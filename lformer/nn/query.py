@@ -9,6 +9,24 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lformer.batch import IrregularBatch
+from lformer.nn.predictor import Answer
+
+
+def check_answer(answer: Answer, batch: IrregularBatch) -> None:
+    """Refuse a batch with query times to a model that answers elsewhere, and one without to a model that needs them."""
+    if (answer == "query") != (batch.query_times is not None):
+        raise ValueError(
+            f"this model answers per {answer}, and the batch "
+            + ("has no query_times" if batch.query_times is None else "asks at query_times")
+            + '. Build the model with answer="query" exactly when batches carry query_times.'
+        )
+
+
+def rows_until(times: Tensor, lengths: Tensor, query_times: Tensor) -> Tensor:
+    """(B, L), (B,), (B, Q) -> (B, Q), how many valid rows are not later than each query."""
+    return torch.searchsorted(_padding_last(times, lengths), query_times.contiguous(), right=True)
+
 
 class Merged(NamedTuple):
     """Observed rows and queries in order of time, padding last."""
@@ -43,16 +61,14 @@ def merge(
             row at all a query reads the empty memory, over no interval.
     """
     L, Q = times.shape[1], query_times.shape[1]
-    valid = torch.arange(L, device=times.device) < lengths[:, None]
-    clock = torch.where(valid, times, torch.inf)  # non-decreasing still, padding last
+    clock = _padding_last(times, lengths)
     order = torch.argsort(torch.cat([clock, query_times], dim=1), dim=1, stable=True)  # rows before queries on ties
     place = torch.argsort(order, dim=1)[:, L:]
 
-    seen = torch.searchsorted(clock.contiguous(), query_times.contiguous(), right=True)  # rows not later than it
     before = query_times.new_full((len(times), 1), torch.nan) if last_time is None else last_time[:, None]
-    latest = torch.cat([before.to(clock.dtype), clock], dim=1).gather(1, seen)
+    latest = torch.cat([before.to(clock.dtype), clock], dim=1).gather(1, rows_until(times, lengths, query_times))
     since = torch.nan_to_num(query_times - latest, nan=0.0)
-    reads = torch.cat([torch.zeros_like(valid), torch.ones_like(query_times, dtype=torch.bool)], dim=1)
+    reads = torch.arange(L + Q, device=times.device).expand(len(times), -1) >= L
     return Merged(
         order=order,
         deltas=torch.cat([deltas, since.to(deltas.dtype)], dim=1).gather(1, order),
@@ -60,3 +76,9 @@ def merge(
         lengths=lengths + Q,
         place=place,
     )
+
+
+def _padding_last(times: Tensor, lengths: Tensor) -> Tensor:
+    """(B, L), (B,) -> (B, L), non-decreasing still, infinitely late on padding."""
+    valid = torch.arange(times.shape[1], device=times.device) < lengths[:, None]
+    return torch.where(valid, times, torch.inf).contiguous()

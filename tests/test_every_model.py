@@ -1,0 +1,336 @@
+"""What must hold for every model, LFormer and baselines alike, whatever it is asked for."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers import irregular_arrays, relative_error
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+import lformer
+from lformer import IrregularBatch, LFormer, LFormerConfig, tasks
+from lformer.baselines import BASELINES
+
+MODELS: dict[str, tuple[type[nn.Module], type[Any]]] = {"lformer": (LFormer, LFormerConfig), **BASELINES}
+VARIANTS: dict[str, list[dict[str, object]]] = {  # choices beside the defaults that read time or padding differently
+    "lformer": [{"causal": True, "gate_norm": "prefix", "time_embedding": "sinusoidal"}],
+    "transformer": [{"positions": "time"}, {"positions": "none", "norm_first": False}],
+}
+CASES = [(name, {}) for name in MODELS]
+CASES += [(name, choices) for name in MODELS for choices in VARIANTS.get(name, [])]
+CASES += [(name, {"show_observed": True}) for name in BASELINES]
+
+every_model = pytest.mark.parametrize(
+    ("name", "choices"), CASES, ids=[" ".join([name, *map(str, choices.values())]) for name, choices in CASES]
+)
+every_answer = pytest.mark.parametrize("answer", ["series", "step", "query"])
+TIGHT = 1e-10
+Arrays = dict[str, Tensor]
+
+
+def build(name: str, answer: str, choices: dict[str, object], seed: int = 0) -> nn.Module:
+    """A small model in float64 all of whose parameters matter."""
+    model, config = MODELS[name]
+    torch.manual_seed(seed)
+    built = model(config(**{"inputs": 3, "outputs": 2, "answer": answer, "width": 8} | choices)).double()
+    for parameter in built.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    return built
+
+
+def arrays(answer: str, B: int = 4, L: int = 20, seed: int = 0) -> Arrays:
+    """Ragged series with uneven times and missing values; queries before, at, between and behind their rows."""
+    values, times, lengths = irregular_arrays(B, L, 3, seed)
+    made = {"values": values, "times": times, "lengths": lengths}
+    if answer == "query":
+        g = torch.Generator().manual_seed(seed)
+        last = times.gather(1, lengths[:, None] - 1)
+        share = torch.cat([torch.tensor([-0.1, 1.1]), torch.rand(5, generator=g)]).double()
+        made["query_times"] = torch.cat([times[:, :1], times[:, :1] + share * (last - times[:, :1] + 1)], 1)
+    return made
+
+
+def whole(made: Arrays, dtype: torch.dtype = torch.float64, **change: Tensor) -> IrregularBatch:
+    return IrregularBatch.build(**made | change, dtype=dtype)
+
+
+def of_series(made: Arrays, series: Tensor | list[int]) -> Arrays:
+    return {key: array[series] for key, array in made.items()}
+
+
+def answers(model: nn.Module, batch: IrregularBatch) -> Tensor:
+    """The answers that count: those at padding rows are set to 0."""
+    y = model(batch)
+    if model.config.answer != "step":
+        return y
+    assert y.shape[:2] == batch.valid.shape
+    return torch.where(batch.valid[..., None], y, 0.0)
+
+
+def gradients(model: nn.Module, y: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad(y.sin().sum(), list(model.parameters())))
+
+
+def assert_same(model: nn.Module, actual: IrregularBatch, expected: IrregularBatch, tolerance: float = TIGHT) -> None:
+    """Two batches give the same answers (rows that only one of them has left out) and the same gradients."""
+    y, known = answers(model, actual), answers(model, expected)
+    if model.config.answer == "step":
+        rows = min(y.shape[1], known.shape[1])
+        y, known = y[:, :rows], known[:, :rows]
+    assert relative_error(y, known) < tolerance
+    for one, other in zip(gradients(model, y), gradients(model, known), strict=True):
+        assert relative_error(one, other) < tolerance
+
+
+@every_model
+@every_answer
+def test_an_answer_has_the_shape_that_was_asked_for(name: str, choices: dict[str, object], answer: str) -> None:
+    y = build(name, answer, choices)(whole(arrays(answer)))
+    assert y.shape == {"series": (4, 2), "step": (4, 20, 2), "query": (4, 8, 2)}[answer]
+    assert bool(torch.isfinite(y).all())
+
+
+@every_model
+@every_answer
+@given(seed=st.integers(0, 10**6), extra=st.integers(1, 30))
+@settings(max_examples=3, deadline=None, derandomize=True)
+def test_appended_padding_changes_no_answer_and_no_gradient(
+    name: str, choices: dict[str, object], answer: str, seed: int, extra: int
+) -> None:
+    made = arrays(answer, B=3, seed=seed)
+    values = torch.cat([made["values"], torch.full((3, extra, 3), 1e3)], 1)
+    times = torch.cat([made["times"], torch.full((3, extra), -5.0)], 1)
+    assert_same(build(name, answer, choices), whole(made, values=values, times=times), whole(made))
+
+
+@every_model
+@every_answer
+def test_what_stands_in_padding_is_not_read(name: str, choices: dict[str, object], answer: str) -> None:
+    batch = whole(arrays(answer), lengths=torch.tensor([20, 0, 7, 1]))
+    padding = ~batch.valid
+    assert bool(padding.any())
+    values = torch.where(padding[..., None], 1e3, batch.values)
+    observed = padding[..., None] | batch.observed
+    assert_same(build(name, answer, choices), replace(batch, values=values, observed=observed), batch)
+
+
+@every_model
+@every_answer
+def test_what_was_not_observed_is_not_read(name: str, choices: dict[str, object], answer: str) -> None:
+    made = arrays(answer)
+    observed = ~made["values"].isnan()
+    other = torch.where(observed, made["values"], 1e3)
+    assert not bool(observed.all())
+    assert_same(build(name, answer, choices), whole(made, values=other, observed=observed), whole(made))
+
+
+@every_model
+@every_answer
+def test_neither_order_nor_company_changes_an_answer(name: str, choices: dict[str, object], answer: str) -> None:
+    made, model = arrays(answer), build(name, answer, choices)
+    known = answers(model, whole(made))
+    order = torch.tensor([2, 0, 3, 1])
+    assert relative_error(answers(model, whole(of_series(made, order))), known[order]) < TIGHT
+    strangers = arrays(answer, seed=9)
+    others = {key: torch.cat([array[:1], strangers[key][1:]]) for key, array in made.items()}
+    assert relative_error(answers(model, whole(others))[:1], known[:1]) < TIGHT
+
+
+@every_model
+@every_answer
+def test_a_batch_of_one_is_answered_as_one_of_many(name: str, choices: dict[str, object], answer: str) -> None:
+    made, model = arrays(answer), build(name, answer, choices)
+    known = answers(model, whole(made))
+    for i, n in enumerate(made["lengths"].tolist()):
+        alone = of_series(made, [i])
+        y = answers(model, whole(alone, values=alone["values"][:, :n], times=alone["times"][:, :n]))
+        assert relative_error(y, known[[i], :n] if answer == "step" else known[[i]]) < TIGHT
+
+
+@every_model
+@every_answer
+def test_the_time_origin_changes_nothing(name: str, choices: dict[str, object], answer: str) -> None:
+    made = arrays(answer)
+    for key in made.keys() & {"times", "query_times"}:
+        made[key] = (made[key] * 64).round() / 64  # so that moving the origin is exact
+    moved = {key: made[key] + 2.0**30 for key in made.keys() & {"times", "query_times"}}
+    model = build(name, answer, choices)
+    assert torch.equal(answers(model, whole(made, **moved)), answers(model, whole(made)))
+
+
+@every_model
+@every_answer
+def test_every_parameter_learns(name: str, choices: dict[str, object], answer: str) -> None:
+    model = build(name, answer, choices)
+    found = gradients(model, answers(model, whole(arrays(answer))))
+    idle = [key for (key, _), g in zip(model.named_parameters(), found, strict=True) if not bool(g.abs().max() > 1e-9)]
+    assert idle == []
+
+
+@every_model
+def test_a_query_changes_no_other_answer(name: str, choices: dict[str, object]) -> None:
+    made, model = arrays("query"), build(name, "query", choices)
+    asked = made["query_times"]
+    for lengths in (made["lengths"], torch.tensor([20, 0, 7, 1])):
+        batch = whole(made, lengths=lengths)
+        known = model(batch)
+        order = torch.tensor([4, 0, 7, 2, 5, 1, 6, 3])
+        assert relative_error(model(whole(made, lengths=lengths, query_times=asked[:, order])), known[:, order]) < TIGHT
+        assert relative_error(model(whole(made, lengths=lengths, query_times=asked[:, 2:3])), known[:, 2:3]) < TIGHT
+        twice = torch.cat([asked, asked.flip(1) + 0.5], 1)
+        assert relative_error(model(whole(made, lengths=lengths, query_times=twice))[:, :8], known) < TIGHT
+
+
+@every_model
+@every_answer
+@pytest.mark.parametrize("training", [True, False])
+def test_empty_and_single_row_series_are_answered(
+    name: str, choices: dict[str, object], answer: str, training: bool
+) -> None:
+    made, model = arrays(answer, B=3, L=5), build(name, answer, choices).train(training)
+    for lengths, L in (([0, 0, 0], 0), ([0, 0, 0], 5), ([1, 1, 1], 1), ([0, 1, 5], 5)):
+        batch = whole(made, values=made["values"][:, :L], times=made["times"][:, :L], lengths=torch.tensor(lengths))
+        with torch.set_grad_enabled(training):
+            y = answers(model, batch)
+        assert y.shape == {"series": (3, 2), "step": (3, L, 2), "query": (3, 8, 2)}[answer]
+        assert bool(torch.isfinite(y).all())
+        if training:
+            found = torch.autograd.grad(y.sin().sum(), list(model.parameters()), materialize_grads=True)
+            assert all(bool(torch.isfinite(g).all()) for g in found)
+
+
+@every_model
+@every_answer
+def test_it_answers_alike_while_training_and_afterwards(name: str, choices: dict[str, object], answer: str) -> None:
+    batch = whole(arrays(answer), lengths=torch.tensor([20, 0, 7, 1]))
+    model = build(name, answer, choices)
+    known = answers(model.train(), batch)
+    with torch.no_grad():
+        assert relative_error(answers(model.eval(), batch), known) < TIGHT
+
+
+@every_model
+@every_answer
+def test_saved_and_loaded_it_gives_the_same_answers(
+    name: str, choices: dict[str, object], answer: str, tmp_path: Path
+) -> None:
+    batch, model, other = whole(arrays(answer)), build(name, answer, choices), build(name, answer, choices, seed=1)
+    known = answers(model, batch)
+    assert relative_error(answers(other, batch), known) > 1e-3
+    save_file(model.state_dict(), tmp_path / "model.safetensors")
+    other.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    assert torch.equal(answers(other, batch), known)
+
+
+@every_model
+@every_answer
+def test_both_precisions_agree(name: str, choices: dict[str, object], answer: str) -> None:
+    made, model = arrays(answer), build(name, answer, choices)
+    exact = answers(model, whole(made))
+    rough = answers(model.float(), whole(made, dtype=torch.float32))
+    assert (exact.dtype, rough.dtype) == (torch.float64, torch.float32)
+    assert relative_error(rough, exact) < 1e-3
+
+
+@every_model
+@every_answer
+def test_it_learns_the_level_of_a_series(name: str, choices: dict[str, object], answer: str) -> None:
+    made = arrays(answer, B=16, L=12)
+    level = torch.linspace(-1, 1, 16).double()[:, None, None]
+    made["values"] = torch.where(made["values"].isnan(), torch.nan, level + made["values"] / 10)
+    if answer == "query":
+        made["query_times"] = made["query_times"][:, 3:]  # none before the first row
+    batch = whole(made, dtype=torch.float32)
+    shape = {"series": (16, 1), "step": (16, 12, 1), "query": (16, 5, 1)}[answer]
+    targets = level.float().expand(16, 12, 1)[:, : shape[1]] if len(shape) == 3 else level.float()[:, 0]
+    counted = batch.valid[..., None] if answer == "step" else torch.ones(shape, dtype=torch.bool)
+    batch = replace(batch, targets=targets, targets_observed=counted)
+    task = {
+        "series": tasks.regress(1),
+        "step": tasks.regress_points(1),
+        "query": tasks.records("extrapolate", 1, "query"),
+    }[answer]
+
+    torch.manual_seed(0)
+    model, config = MODELS[name]
+    learner = model(config(**{"inputs": 3, "outputs": 1, "answer": answer, "width": 16, "depth": 1} | choices))
+    optimiser = torch.optim.Adam(learner.parameters(), lr=2e-2)
+    for _ in range(25):
+        optimiser.zero_grad()
+        loss = task.loss(task.predict(learner, batch), batch)
+        loss.backward()
+        optimiser.step()
+    constant = targets[counted].var()  # the best that an answer without looking can reach
+    assert loss.item() < 0.25 * constant.item()
+
+
+@every_model
+@every_answer
+def test_a_model_and_a_batch_must_agree_about_queries(name: str, choices: dict[str, object], answer: str) -> None:
+    wrong = "series" if answer == "query" else "query"
+    says = "has no query_times" if answer == "query" else "asks at query_times"
+    with pytest.raises(ValueError, match=f'per {answer}, .*{says}.*answer="query" exactly when'):
+        build(name, answer, choices)(whole(arrays(wrong)))
+
+
+@every_model
+def test_rows_of_another_shape_are_refused(name: str, choices: dict[str, object]) -> None:
+    made = arrays("series")
+    with pytest.raises(ValueError, match="built for rows of shape"):
+        build(name, "series", choices)(whole(made, values=made["values"][..., :2]))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@every_answer
+def test_frames_are_rows_like_others(name: str, answer: str) -> None:
+    frames = torch.rand(4, 20, 24, 24).double()
+    model = build(name, answer, {"inputs": 1, "embedder": "frames", "head_layers": 1})
+    y = answers(model, whole(arrays(answer), values=frames))
+    assert bool(torch.isfinite(y).all())
+    frames[1:] = 0
+    assert relative_error(answers(model, whole(arrays(answer), values=frames))[:1], y[:1]) < TIGHT
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("embedder", ["linear", "mlp", "frames"])
+def test_embedder_and_head_are_those_of_lformer(name: str, embedder: str) -> None:
+    choices = {"embedder": embedder, "embedder_layers": 2, "head_layers": 3, "time_embedding": "sinusoidal"}
+    model, ours = build(name, "series", choices), build("lformer", "series", choices)
+    assert (str(model.embedder), str(model.head)) == (str(ours.embedder), str(ours.head))
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@every_answer
+def test_a_missing_value_differs_from_a_zero_only_if_shown(name: str, answer: str) -> None:
+    made = arrays(answer)
+    zeros = torch.nan_to_num(made["values"], nan=0.0)
+    for shown in (False, True):
+        model = build(name, answer, {"show_observed": shown})
+        change = relative_error(answers(model, whole(made, values=zeros)), answers(model, whole(made)))
+        assert (change > 1e-3) if shown else (change == 0)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"answer": "token"}, "'series', 'step', 'query'; got 'token'"),
+        ({"embedder": "patch"}, "'linear', 'relu'"),
+        ({"time_embedding": "calendar"}, "'none', 'sinusoidal'"),
+        ({"depth": 0}, "depth must be at least 1; got 0"),
+        ({"embedder": "frames", "show_observed": True}, "Set show_observed=False"),
+    ],
+)
+def test_unknown_choices_are_refused(name: str, change: dict[str, object], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        BASELINES[name].config(**{"inputs": 3, "outputs": 2} | change)
+
+
+def test_the_baselines_table_has_a_row_for_each() -> None:
+    page = (Path(lformer.__file__).parent / "baselines" / "README.md").read_text()
+    assert [name for name in BASELINES if f"\n| `{name}` |" not in page] == []
