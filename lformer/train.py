@@ -1,7 +1,7 @@
 """The one trainer: `fit(model, task, splits, config)`, on PyTorch Lightning.
 
-A model is anything that maps an `IrregularBatch` to predictions. All randomness of a run comes from the seed of the
-model, given to `seeded`, and from the seed of the data, so a run on one CPU repeats to the last digit.
+A model is anything that maps an `IrregularBatch` to answers. All randomness of a run is a function of the seed, the
+epoch and the step: a run on one CPU repeats to the last digit, and one that was interrupted ends where it would have.
 """
 
 from __future__ import annotations
@@ -11,21 +11,25 @@ import math
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 
 from lformer.batch import IrregularBatch, median_interval
 from lformer.data import Part, Splits
+from lformer.ops.checks import trusted
+from lformer.progress import TrainingBar
 from lformer.tasks import Task
+
+History = list[dict[str, float]]
+Report = Callable[[dict[str, float]], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,24 +39,31 @@ class TrainConfig:
     Attributes:
         epochs: at most so many.
         batch_size: series per step.
-        lr: of Adam, betas 0.9 and 0.999, no weight decay.
+        lr: of Adam, betas 0.9 and 0.999.
+        weight_decay: of Adam (decoupled if not 0); the paper has none.
         schedule: "constant" (paper) or "cosine" down to 0 over all epochs.
         warmup: share of all steps over which the rate first rises to `lr`.
         clip: largest gradient norm; None does not clip.
         patience: epochs without a better validation metric before stopping; None never stops early.
-        accelerator, devices, precision: passed to Lightning.
+        time_limit: seconds after which the run stops with `TimeLimitError`; None has no limit.
+        accelerator, devices, nodes, precision: passed to Lightning.
+        log: "none", "csv" or "tensorboard", under the folder of the run.
     """
 
     epochs: int = 100
     batch_size: int = 64
     lr: float = 1e-3
+    weight_decay: float = 0.0
     schedule: Literal["constant", "cosine"] = "constant"
     warmup: float = 0.0
     clip: float | None = None
     patience: int | None = 20
+    time_limit: float | None = None
     accelerator: str = "auto"
     devices: int | str = 1
+    nodes: int = 1
     precision: Literal["32-true", "bf16-mixed", "64-true"] = "32-true"
+    log: Literal["none", "csv", "tensorboard"] = "none"
 
 
 @dataclass
@@ -63,8 +74,12 @@ class Result:
     validation: dict[str, float]  # of the validation part, same weights
     best_epoch: int
     epochs: int
-    seconds: float
-    history: list[dict[str, float]] = field(repr=False)
+    seconds: float  # of this process; a run that was resumed took longer in all
+    history: History = field(repr=False)
+
+
+class TimeLimitError(RuntimeError):
+    """The run took longer than it was given."""
 
 
 @contextmanager
@@ -81,18 +96,23 @@ def fit(
     splits: Splits[Any],
     config: TrainConfig,
     *,
+    seed: int = 0,
     folder: str | Path | None = None,
     progress: bool = True,
+    report: Report | None = None,
 ) -> Result:
     """Train a model, keep its best validation epoch, and test it once.
 
     Args:
-        model: maps a batch to predictions of the shape of its targets; trained in place.
+        model: maps a batch to answers; trained in place.
         task: loss, metrics, and the one that selects.
         splits: the data.
         config: how.
-        folder: where the best checkpoint goes; a temporary folder if None.
+        seed: of whatever the model itself draws, such as dropout.
+        folder: where the checkpoints go. If it holds those of an interrupted run of the same thing, that run is
+            continued. A temporary folder if None.
         progress: show a bar with the loss.
+        report: told of every epoch: its number, the training loss and the validation metrics.
 
     Returns:
         Metrics of the test and validation part, the history and the time taken.
@@ -102,65 +122,108 @@ def fit(
         first.fill_(median_interval(list(splits.train.batches(config.batch_size))))
     with tempfile.TemporaryDirectory() as scratch:
         home = Path(folder) if folder is not None else Path(scratch)
-        module = _Training(model, task, splits, config)
-        best = ModelCheckpoint(
-            home,
-            "best",
-            monitor=task.monitor,
-            mode=task.direction,
-            save_weights_only=True,
-            enable_version_counter=False,
-        )
-        callbacks: list[pl.Callback] = [best]
-        if config.patience is not None:
-            callbacks.append(EarlyStopping(task.monitor, patience=config.patience, mode=task.direction))
-        if progress:
-            callbacks.append(_Bar(splits.name))
-        with _quiet():
-            trainer = pl.Trainer(
-                max_epochs=config.epochs,
-                accelerator=config.accelerator,
-                devices=config.devices,
-                precision=config.precision,
-                gradient_clip_val=config.clip,
-                callbacks=callbacks,
-                logger=False,
-                enable_progress_bar=False,
-                enable_model_summary=False,
-                num_sanity_val_steps=0,
-                default_root_dir=home,
-            )
-            trainer.fit(module)
-        if trainer.interrupted:
-            raise KeyboardInterrupt
-        saved = torch.load(best.best_model_path, weights_only=True, map_location="cpu")
-        module.load_state_dict(saved["state_dict"])
+        module = _Training(model, task, splits, config, seed, began, report)
+        last = home / "last.ckpt"
+        history = _earlier(last, module) if last.is_file() else []
+        if not finished(history, task, config):
+            _train(module, home, last if history else None, progress)
+            history = module.history
+        best = _load(home / "best.ckpt")
+        module.load_state_dict(best["state_dict"])
     return Result(
         metrics=evaluate(model, task, splits.test, config.batch_size),
         validation=evaluate(model, task, splits.validation, config.batch_size),
-        best_epoch=int(saved["epoch"]),
-        epochs=len(module.history),
+        best_epoch=int(best["epoch"]),
+        epochs=len(history),
         seconds=time.perf_counter() - began,
-        history=module.history,
+        history=history,
     )
 
 
+def _train(module: _Training, home: Path, resume: Path | None, progress: bool) -> None:
+    task, config = module.task, module.config
+    best = ModelCheckpoint(
+        home, "best", monitor=task.monitor, mode=task.direction, save_weights_only=True, enable_version_counter=False
+    )
+    last = ModelCheckpoint(home, "last", save_on_train_epoch_end=True, enable_version_counter=False)
+    callbacks: list[pl.Callback] = [best, last]
+    if progress:
+        callbacks.append(TrainingBar(module.splits.name, lambda: _latest(module)))
+    with _quiet():
+        trainer = pl.Trainer(
+            max_epochs=config.epochs,
+            accelerator=config.accelerator,
+            devices=config.devices,
+            num_nodes=config.nodes,
+            precision=config.precision,
+            gradient_clip_val=config.clip,
+            callbacks=callbacks,
+            logger=_logger(config, home),
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+            default_root_dir=home,
+        )
+        with torch.random.fork_rng():
+            trainer.fit(module, ckpt_path=resume, weights_only=True)
+    if trainer.interrupted:
+        raise KeyboardInterrupt
+
+
+def finished(history: History, task: Task, config: TrainConfig) -> bool:
+    """Whether a run with this history is over: all epochs done, or none better than the best for too long."""
+    if len(history) >= config.epochs:
+        return True
+    return (
+        config.patience is not None
+        and bool(history)
+        and len(history) - 1 - best_epoch(history, task) >= config.patience
+    )
+
+
+def best_epoch(history: History, task: Task) -> int:
+    """The first epoch that no other beats."""
+    best = 0
+    for epoch, row in enumerate(history):
+        if task.better(row[task.monitor], history[best][task.monitor]):
+            best = epoch
+    return best
+
+
 @torch.no_grad()
-def predict(model: nn.Module, part: Part, batch_size: int = 64) -> tuple[Tensor, Tensor]:
-    """Predictions and targets of a whole part, in order, on the CPU."""
+def predict(model: nn.Module, task: Task, part: Part, batch_size: int = 64) -> list[Tensor]:
+    """The answer for every series of a part, in its order, without padding, on the CPU."""
+    answers: dict[int, Tensor] = {}
+    for batch, prediction in _answers(model, task, part, batch_size):
+        index = range(len(answers), len(answers) + len(batch)) if batch.index is None else batch.index.tolist()
+        lengths = batch.lengths if task.answer == "step" else torch.full((len(batch),), prediction.shape[1])
+        cut = [p[: int(n)] if prediction.dim() > 2 else p for p, n in zip(prediction.cpu(), lengths, strict=True)]
+        answers.update(zip(index, cut, strict=True))
+    return [answers[i] for i in sorted(answers)]
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, task: Task, part: Part, batch_size: int = 64) -> dict[str, float]:
+    """Every metric of the task over a whole part."""
+    sums = dict.fromkeys(task.metrics, torch.zeros(2, dtype=torch.float64))
+    for batch, prediction in _answers(model, task, part, batch_size):
+        for name, metric in task.metrics.items():
+            sums[name] = sums[name] + metric.sums(prediction, batch).to(sums[name].device)
+    return {name: metric.finish(sums[name]) for name, metric in task.metrics.items()}
+
+
+def _answers(model: nn.Module, task: Task, part: Part, batch_size: int) -> Iterator[tuple[IrregularBatch, Tensor]]:
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
-    pairs = [(model(b.to(device)).float().cpu(), _targets(b).cpu()) for b in part.batches(batch_size)]
-    model.train(was_training)
-    predictions, targets = zip(*pairs, strict=True)
-    return torch.cat(predictions), torch.cat(targets)
-
-
-def evaluate(model: nn.Module, task: Task, part: Part, batch_size: int = 64) -> dict[str, float]:
-    """Every metric of the task over a whole part."""
-    prediction, target = predict(model, part, batch_size)
-    return {name: float(measure(prediction, target)) for name, measure in task.metrics.items()}
+    try:
+        for batch in part.batches(batch_size):
+            moved = batch.to(device)
+            with trusted():
+                prediction = task.predict(model, moved).float()
+            yield moved, prediction
+    finally:
+        model.train(was_training)
 
 
 def rate_share(step: int, total: int, config: TrainConfig) -> float:
@@ -176,10 +239,21 @@ def rate_share(step: int, total: int, config: TrainConfig) -> float:
 class _Training(pl.LightningModule):
     """Model, task and data as Lightning wants them."""
 
-    def __init__(self, model: nn.Module, task: Task, splits: Splits[Any], config: TrainConfig) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        task: Task,
+        splits: Splits[Any],
+        config: TrainConfig,
+        seed: int,
+        began: float,
+        report: Report | None,
+    ) -> None:
         super().__init__()
-        self.model, self.task, self.splits, self.config = model, task, splits, config
-        self.history: list[dict[str, float]] = []
+        self.report = report
+        self.model, self.task, self.splits, self.config, self.seed = model, task, splits, config, seed
+        self.history: History = []
+        self._deadline = None if config.time_limit is None else began + config.time_limit
         self._losses: list[Tensor] = []
 
     def train_dataloader(self) -> _Epoch:
@@ -189,12 +263,13 @@ class _Training(pl.LightningModule):
         return [0]  # the whole part at once, in validation_step: metrics are not means over batches
 
     def training_step(self, batch: IrregularBatch, step: int) -> Tensor:
-        loss = self.task.loss(self.model(batch), _targets(batch))
+        if self._deadline is not None and time.perf_counter() > self._deadline:
+            raise TimeLimitError(f"stopped after {self.config.time_limit:g} s, in epoch {self.current_epoch}.")
+        torch.manual_seed(hash((self.seed, self.current_epoch, step)) % 2**63)
+        with trusted():  # the batch was checked when it was made, and the loss is watched
+            loss = self.task.loss(self.task.predict(self.model, batch), batch)
         if not math.isfinite(value := loss.item()):
-            raise FloatingPointError(
-                f"the loss became {value} at epoch {self.current_epoch}, step {step}. Lower the learning rate "
-                f"({self.config.lr:g}), or clip gradients with TrainConfig(clip=...)."
-            )
+            raise FloatingPointError(self._exploded(value, batch, step))
         self._losses.append(loss.detach())
         return loss
 
@@ -202,17 +277,46 @@ class _Training(pl.LightningModule):
         values = evaluate(self.model, self.task, self.splits.validation, self.config.batch_size)
         self.log_dict(values, batch_size=1)
         loss = float(torch.stack(self._losses).mean()) if self._losses else math.nan
+        self.log("loss", loss, batch_size=1)
         self._losses = []
         self.history.append({"epoch": self.current_epoch, "loss": loss, **values})
+        if self.report is not None:
+            self.report(self.history[-1])
+
+    def on_validation_end(self) -> None:
+        self.trainer.should_stop = self.trainer.should_stop or finished(self.history, self.task, self.config)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["history"], checkpoint["run"] = list(self.history), self.identity()
+
+    def identity(self) -> str:
+        """What makes two runs the same: data, task, seed, settings and the shape of the model."""
+        settings = {k: v for k, v in asdict(self.config).items() if k not in ("time_limit", "log")}
+        shapes = [(name, tuple(p.shape)) for name, p in self.model.named_parameters()]
+        sizes = tuple(len(part) for part in (self.splits.train, self.splits.validation, self.splits.test))
+        return repr((self.splits.name, sizes, self.task.name, self.seed, settings, shapes))
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.history = list(checkpoint["history"])
 
     def configure_optimizers(self) -> Any:
-        adam = torch.optim.Adam(self.model.parameters(), lr=self.config.lr, fused=self.device.type in ("cpu", "cuda"))
-        total = self.config.epochs * len(self.train_dataloader())
-        share = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: rate_share(step, total, self.config))
+        config, fused = self.config, self.device.type in ("cpu", "cuda")
+        kind = torch.optim.AdamW if config.weight_decay else torch.optim.Adam
+        adam = kind(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=fused)
+        total = config.epochs * len(self.train_dataloader())
+        share = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: rate_share(step, total, config))
         return {"optimizer": adam, "lr_scheduler": {"scheduler": share, "interval": "step"}}
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         return batch.to(device) if isinstance(batch, IrregularBatch) else batch
+
+    def _exploded(self, value: float, batch: IrregularBatch, step: int) -> str:
+        where = "" if batch.index is None else f" (series {batch.index[:8].tolist()}, ...)"
+        largest = _largest(self.model, batch)
+        return (
+            f"the loss became {value} at epoch {self.current_epoch}, step {step}{where}; {largest}. "
+            f"Lower the learning rate ({self.config.lr:g}), or clip gradients with TrainConfig(clip=...)."
+        )
 
 
 class _Epoch:
@@ -231,42 +335,61 @@ class _Epoch:
         )
 
 
-class _Bar(pl.Callback):
-    """One line for the whole run: steps, loss, validation metric, time left."""
+def _latest(module: _Training) -> str:
+    name = module.task.monitor
+    return f"val {name} {module.history[-1][name]:.3g}" if module.history else ""
 
-    def __init__(self, name: str) -> None:
-        self.progress = Progress(
-            TextColumn(f"[bold]{name}"),
-            BarColumn(bar_width=16),
-            TextColumn("{task.completed}/{task.total}"),
-            TextColumn("loss {task.fields[loss]:.2e}"),
-            TextColumn("{task.fields[validation]}"),
-            TimeRemainingColumn(elapsed_when_finished=True),
+
+def _largest(model: nn.Module, batch: IrregularBatch) -> str:
+    """Which layer gives the largest number on a batch, or the first one that is not finite."""
+    found: list[tuple[float, str]] = []
+
+    def watch(name: str) -> Any:
+        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+            if isinstance(output, Tensor) and output.is_floating_point() and output.numel():
+                found.append((float(output.detach().abs().max()), name))
+
+        return hook
+
+    handles = [module.register_forward_hook(watch(name or "the model")) for name, module in model.named_modules()]
+    try:
+        with torch.no_grad():
+            model(batch)
+    except (ValueError, ArithmeticError):
+        pass  # a layer refused what came; what was seen until then is the answer
+    finally:
+        for handle in handles:
+            handle.remove()
+    wild = [name for size, name in found if not math.isfinite(size)]
+    if wild:
+        return f"the first activation that is not finite comes out of {wild[0]}"
+    size, name = max(found, default=(math.nan, "no layer"))
+    return f"the largest activation is {size:.3g}, out of {name}"
+
+
+def _earlier(last: Path, module: _Training) -> History:
+    """The history of the run that left a checkpoint, which must be this one."""
+    saved = _load(last)
+    if saved["run"] != module.identity():
+        raise ValueError(
+            f"{last} is of another run: other data, task, seed, settings or model. Choose another folder, or delete it."
         )
-
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        total = int(trainer.estimated_stepping_batches)
-        self.bar = self.progress.add_task("train", total=total, loss=math.nan, validation="")
-        self.progress.start()
-
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        self.progress.update(self.bar, advance=1, loss=float(outputs["loss"]))
-
-    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        assert isinstance(module, _Training)
-        name = module.task.monitor
-        self.progress.update(self.bar, validation=f"val {name} {module.history[-1][name]:.3g}")
-
-    def teardown(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
-        self.progress.stop()
+    return cast(History, saved["history"])
 
 
-def _targets(batch: IrregularBatch) -> Tensor:
-    if batch.targets is None:
-        raise ValueError("the batch has no targets; give them to IrregularBatch.build(..., targets=...).")
-    return batch.targets
+def _load(path: Path) -> dict[str, Any]:
+    return cast(dict[str, Any], torch.load(path, weights_only=True, map_location="cpu"))
+
+
+def _logger(config: TrainConfig, home: Path) -> Any:
+    if config.log == "csv":
+        return pl.loggers.CSVLogger(home, name="log")
+    if config.log == "tensorboard":
+        try:
+            return pl.loggers.TensorBoardLogger(home, name="log")
+        except ModuleNotFoundError as error:
+            raise ImportError('log="tensorboard" needs TensorBoard: pip install "lformer[logs]".') from error
+    return False
 
 
 @contextmanager

@@ -38,7 +38,7 @@ class DemoConfig:
 
 
 def run(config: DemoConfig, progress: bool = True) -> dict[str, Any]:
-    """Train, test, draw. Writes `record.json`, `spirals.png` and the checkpoint under `config.folder`.
+    """Train, test, draw. Writes `record.json` and `spirals.png` under `config.folder`.
 
     Returns:
         The record, as it stands in the JSON file.
@@ -51,7 +51,8 @@ def run(config: DemoConfig, progress: bool = True) -> dict[str, Any]:
     training = replace(plan.train, epochs=config.epochs, accelerator="cpu")
     with train.seeded(config.seed):
         model = LFormer(plan.model)
-    result = train.fit(model, tasks.trajectory(HALF), splits, training, folder=config.folder, progress=progress)
+    task = tasks.for_splits(splits)
+    result = train.fit(model, task, splits, training, seed=config.seed, progress=progress)
 
     record = {
         "dataset": name,
@@ -70,7 +71,7 @@ def run(config: DemoConfig, progress: bool = True) -> dict[str, Any]:
     }
     (config.folder / "record.json").write_text(json.dumps(record, indent=1) + "\n")
 
-    prediction, truth = train.predict(model, splits.test)
+    prediction, truth = torch.stack(train.predict(model, task, splits.test)), splits.test.clean
     title = f"LFormer, α = {config.alpha}: {config.points} points of the first half in, the whole spiral out"
     show = spread(truth, PANELS)
     plots.spiral_figure(

@@ -5,14 +5,32 @@ graph, a captured graph or a function transform, and would make a GPU wait, so k
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
 
+_trusting: ContextVar[bool] = ContextVar("trusting", default=False)
+
+
+@contextmanager
+def trusted() -> Iterator[None]:
+    """Inside, values are not looked at: for batches that were checked when they were made.
+
+    On a GPU every look waits for all work before it. Whoever uses this watches the result, as the trainer its loss.
+    """
+    before = _trusting.set(True)
+    try:
+        yield
+    finally:
+        _trusting.reset(before)
+
 
 def readable(*tensors: Tensor) -> bool:
-    """True if the values of these tensors can be looked at here: a plain eager call on real data."""
-    if torch.compiler.is_compiling() or torch.compiler.is_exporting():
+    """True if the values of these tensors are to be looked at here: a plain eager call on real data."""
+    if torch.compiler.is_compiling() or torch.compiler.is_exporting() or _trusting.get():
         return False
     # torch.func has no public question for "am I inside vmap or grad"; this is the one its own checks ask.
     if torch._C._functorch.peek_interpreter_stack() is not None:

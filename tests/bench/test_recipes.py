@@ -8,7 +8,8 @@ from helpers import irregular_arrays
 
 from lformer import IrregularBatch, LFormer, LFormerConfig
 from lformer.bench import paper
-from lformer.bench.recipes import ABLATIONS, RECIPES, ablate, recipe
+from lformer.bench.models import MODELS, build
+from lformer.bench.recipes import ABLATIONS, RECIPES, recipe
 
 
 def parameters(config: LFormerConfig) -> int:
@@ -34,7 +35,7 @@ def test_there_is_a_recipe_for_every_benchmark() -> None:
 @pytest.mark.parametrize("ablation", [None, *ABLATIONS])
 @pytest.mark.parametrize("dataset", ["ethanol", "scp1", "bidmc-hr", "activity", "pendulum", "spiral-2", "physionet"])
 def test_every_weight_gets_a_gradient_and_the_answer_has_its_shape(dataset: str, ablation: str | None) -> None:
-    plan = recipe(dataset) if ablation is None else ablate(recipe(dataset), ablation)
+    plan = recipe(dataset, ablation=ablation or "")
     torch.manual_seed(0)
     model, batch = LFormer(plan.model), batch_for(plan.model)
     y = model(batch)
@@ -49,7 +50,7 @@ def test_every_weight_gets_a_gradient_and_the_answer_has_its_shape(dataset: str,
 def test_every_ablation_changes_the_answer(ablation: str) -> None:
     plan = recipe("activity")
     answers = []
-    for config in (plan.model, ablate(plan, ablation).model):
+    for config in (plan.model, recipe("activity", ablation=ablation).model):
         torch.manual_seed(0)
         model = LFormer(config)
         for name, p in model.named_parameters():
@@ -101,4 +102,25 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="no recipe for 'mnist'; there are ethanol"):
         recipe("mnist")
     with pytest.raises(ValueError, match="unknown ablation 'mu'; there are softmax_attention"):
-        ablate(recipe("scp1"), "mu")
+        recipe("scp1", ablation="mu")
+    with pytest.raises(ValueError, match="unknown model 'lstm'; there are lformer, gru"):
+        recipe("scp1", "lstm")
+    with pytest.raises(ValueError, match="ablations exchange parts of LFormer; gru has none"):
+        recipe("scp1", "gru", ablation="fixed_mu")
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS if name != "lformer"])
+@pytest.mark.parametrize("dataset", RECIPES)
+def test_a_baseline_gets_the_same_embedder_head_and_training(dataset: str, model: str) -> None:
+    ours, theirs = recipe(dataset), recipe(dataset, model)
+    assert theirs.train == ours.train
+    assert theirs.data == ours.data
+    for name in ("inputs", "outputs", "answer", "embedder", "embedder_layers", "head_layers", "width", "depth"):
+        assert getattr(theirs.model, name) == getattr(ours.model, name)
+    batch = batch_for(ours.model)
+    assert build(model, theirs.model)(batch).shape == build("lformer", ours.model)(batch).shape
+
+
+def test_records_can_be_classified_too() -> None:
+    plan = recipe("physionet", task="classify")
+    assert (plan.model.answer, plan.model.outputs) == ("series", 2)

@@ -9,7 +9,7 @@ from ops.cases import operands
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
-from lformer.ops import GateNorm, liquid_decay, liquid_gated_attention, normalise_decay
+from lformer.ops import GateNorm, checks, liquid_decay, liquid_gated_attention, normalise_decay
 
 Inputs = tuple[Tensor, ...]
 
@@ -166,3 +166,12 @@ def test_functional_gradients_do_not_look(checked: Callable[[Tensor], Tensor]) -
 @CHECKED
 def test_compiled_calls_do_not_look(checked: Callable[[Tensor], Tensor]) -> None:
     assert torch.compile(checked, fullgraph=True, backend="eager")(backwards_in_time()).isfinite().all()
+
+
+def test_trusted_calls_do_not_look_at_values_and_others_do_again() -> None:
+    q = torch.ones(1, 3, 1, 2)
+    with checks.trusted():
+        y = liquid_gated_attention(q, q, q, torch.tensor([[[0.1], [float("nan")], [0.1]]]))
+        assert bool(torch.isnan(y).any())
+    with pytest.raises(ValueError, match="decay"):
+        liquid_gated_attention(q, q, q, torch.full((1, 3, 1), -1.0))

@@ -1,0 +1,114 @@
+"""One cell of a table is one run; its record is one JSON file, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lformer.data import store
+
+Record = dict[str, Any]
+REQUIRED = ("cell", "status", "metrics")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """What is run: a model on a data set by a protocol, with a seed.
+
+    Attributes:
+        dataset, task, split, scaling: as in `data.load`.
+        model: "lformer" or a baseline.
+        ablation: a part of LFormer exchanged; "" for none.
+        seed: of the split where the publication redraws it, of the order in training and of the weights.
+        epochs: at most so many instead of the recipe's; None as the recipe says. Such a record is marked `smoke`.
+    """
+
+    dataset: str
+    task: str
+    model: str = "lformer"
+    ablation: str = ""
+    split: str = "published"
+    scaling: str = "published"
+    seed: int = 42
+    epochs: int | None = None
+
+    @property
+    def label(self) -> str:
+        """The row of a table this belongs to."""
+        return self.model + (f" {self.ablation}" if self.ablation else "")
+
+    def folder(self, root: Path) -> Path:
+        """Where everything of this cell lies."""
+        kind = [self.task, *(x for x in (self.split, self.scaling) if x != "published")]
+        kind += [f"{self.epochs}epochs"] if self.epochs is not None else []
+        model = self.model + (f"-{self.ablation}" if self.ablation else "")
+        return root / self.dataset / "-".join(kind) / model / f"seed{self.seed}"
+
+    def path(self, root: Path) -> Path:
+        """Its record."""
+        return self.folder(root).with_suffix(".json")
+
+    def __str__(self) -> str:
+        return f"{self.dataset} {self.task} {self.label} seed {self.seed}"
+
+
+class RecordError(ValueError):
+    """A record cannot be read."""
+
+
+def write(record: Record, root: Path) -> Path:
+    """Put a record in its place; on an error, such as a full disk, the one that was there stays."""
+    path = Cell(**record["cell"]).path(root)
+    text = json.dumps(record, indent=1) + "\n"
+    store.write_whole(path, lambda part: _write_text(part, text))
+    return path
+
+
+def _write_text(part: Path, text: str) -> None:
+    part.write_text(text, encoding="utf-8")
+
+
+def read(path: Path) -> Record:
+    """A record, checked."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        missing = [name for name in REQUIRED if name not in record]
+        if missing:
+            raise ValueError(f"it has no {', '.join(missing)}")
+        Cell(**record["cell"])
+    except (ValueError, TypeError, UnicodeDecodeError) as error:
+        raise RecordError(f"{path} is not a record ({error}). Delete it, and its cell is run again.") from error
+    return dict(record)
+
+
+def finished(cell: Cell, root: Path) -> Record | None:
+    """The record of a cell if it is there; a damaged one is set aside, so that the cell is run again."""
+    path = cell.path(root)
+    if not path.is_file():
+        return None
+    try:
+        return read(path)
+    except RecordError:
+        path.replace(path.with_suffix(".json.damaged"))
+        return None
+
+
+def read_all(root: Path) -> list[Record]:
+    """Every record under a folder, in the order of their names."""
+    return [read(path) for path in sorted(root.rglob("seed*.json"))]
+
+
+def grouped(records: Iterable[Record], *keys: str) -> Iterator[tuple[tuple[Any, ...], list[Record]]]:
+    """Records that agree in some fields of their cell, seeds in order."""
+    groups: dict[tuple[Any, ...], list[Record]] = {}
+    for record in sorted(records, key=lambda r: r["cell"]["seed"]):
+        groups.setdefault(tuple(record["cell"][key] for key in keys), []).append(record)
+    yield from groups.items()
+
+
+def cell_fields(cell: Cell) -> dict[str, Any]:
+    """As it stands in a record."""
+    return asdict(cell)

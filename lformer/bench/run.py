@@ -1,0 +1,154 @@
+"""One cell: recipe × seed → one record. Finished cells are skipped, interrupted ones go on where they were."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from filelock import FileLock, Timeout
+
+import lformer
+from lformer import data, tasks, train
+from lformer.bench import records
+from lformer.bench.models import build
+from lformer.bench.recipes import recipe
+from lformer.bench.records import Cell, Record
+from lformer.train import Report
+
+
+class BusyError(RuntimeError):
+    """Another process is at work on the cell."""
+
+
+def run(
+    cell: Cell,
+    root: Path,
+    *,
+    time_limit: float | None = None,
+    accelerator: str = "auto",
+    progress: bool = True,
+    report: Report | None = None,
+    log: str = "none",
+) -> Record:
+    """Train and test one cell, unless its record is there, and write the record.
+
+    Args:
+        cell: what.
+        root: folder of the records; checkpoints lie beside a record until it is written.
+        time_limit: seconds after which the cell counts as out of time, "OOT".
+        accelerator: "auto", "cpu" or "gpu".
+        progress: show a bar.
+        report: told of every epoch.
+        log: "none", "csv" or "tensorboard".
+
+    Returns:
+        The record. Its `status` is "done", "OOM" (out of memory) or "OOT" (out of time), as in the paper.
+    """
+    folder = cell.folder(root)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder.with_suffix(".lock"), timeout=0):
+            if (found := records.finished(cell, root)) is not None:
+                return found
+            changes = {"time_limit": time_limit, "accelerator": accelerator, "log": log}
+            record = _run(cell, folder, changes, progress, report)
+            records.write(record, root)
+            shutil.rmtree(folder, ignore_errors=True)
+            return record
+    except Timeout as error:
+        raise BusyError(f"{cell}: another process is at work on it.") from error
+
+
+def _run(cell: Cell, folder: Path, changes: dict[str, Any], progress: bool, report: Report | None) -> Record:
+    began = time.perf_counter()
+    plan = recipe(cell.dataset, cell.model, cell.ablation, task=cell.task)
+    splits = data.load(
+        cell.dataset, task=cell.task, seed=cell.seed, split=cell.split, scaling=cell.scaling, **plan.data
+    )
+    task = tasks.for_splits(splits)
+    training = replace(plan.train, **changes)
+    if cell.epochs is not None:
+        training = replace(training, epochs=min(cell.epochs, training.epochs))
+    with train.seeded(cell.seed):
+        model = build(cell.model, plan.model)
+    record: Record = {
+        "cell": records.cell_fields(cell),
+        "status": "done",
+        "metrics": {},
+        "smoke": cell.epochs is not None,
+        "partial": splits.partial,
+        "data": splits.fingerprint,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "config": {"model": asdict(plan.model), "train": asdict(training), "data": plan.data},
+        "versions": versions(),
+    }
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    try:
+        result = train.fit(
+            model, task, splits, training, seed=cell.seed, folder=folder, progress=progress, report=report
+        )
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        record |= {"status": "OOM", "error": str(error)}
+    except train.TimeLimitError as error:
+        record |= {"status": "OOT", "error": str(error)}
+    else:
+        record |= {
+            "metrics": result.metrics, "validation": result.validation, "best_epoch": result.best_epoch,
+            "epochs": result.epochs, "history": result.history,
+        }  # fmt: skip
+    return record | {"seconds": round(time.perf_counter() - began, 2), "peak_bytes": peak_bytes()}
+
+
+def peak_bytes() -> int:
+    """Largest memory so far: of the GPU if there is one, else of this process."""
+    if torch.cuda.is_available():
+        return int(torch.cuda.max_memory_allocated())
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def versions() -> dict[str, str]:
+    """What the numbers were made with."""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    return {
+        "lformer": lformer.__version__,
+        "commit": commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "pytorch-lightning": _version("pytorch-lightning"),
+        "machine": f"{device}, {platform.machine()}, {torch.get_num_threads()} threads",
+    }
+
+
+def commit() -> str:
+    """The commit of the source tree this runs from, with a + if it was changed since; "" if there is none."""
+    here = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    try:
+        head = git("rev-parse", "--short=12", "HEAD")
+        return head + ("+" if head and git("status", "--porcelain", "--untracked-files=no") else "")
+    except OSError:
+        return ""
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
