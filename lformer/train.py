@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import signal
 import tempfile
 import time
 import warnings
@@ -20,6 +21,7 @@ from typing import Any, Literal, cast
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.utilities.exceptions import SIGTERMException
 from torch import Tensor, nn
 
 from lformer.batch import IrregularBatch, median_interval
@@ -80,6 +82,14 @@ class Result:
 
 class TimeLimitError(RuntimeError):
     """The run took longer than it was given."""
+
+
+class DivergedError(FloatingPointError):
+    """The loss is no longer a number. `history` holds the epochs before; their checkpoints stay."""
+
+    def __init__(self, message: str, history: History) -> None:
+        super().__init__(message)
+        self.history = history
 
 
 @contextmanager
@@ -164,8 +174,11 @@ def _train(module: _Training, home: Path, resume: Path | None, progress: bool) -
             num_sanity_val_steps=0,
             default_root_dir=home,
         )
-        with torch.random.fork_rng():
-            trainer.fit(module, ckpt_path=resume, weights_only=True)
+        try:
+            with torch.random.fork_rng():
+                trainer.fit(module, ckpt_path=resume, weights_only=True)
+        except SIGTERMException:  # Lightning would leave with code 0, as if all were done
+            raise SystemExit(128 + signal.SIGTERM) from None
     if trainer.interrupted:
         raise KeyboardInterrupt
 
@@ -269,7 +282,7 @@ class _Training(pl.LightningModule):
         with trusted():  # the batch was checked when it was made, and the loss is watched
             loss = self.task.loss(self.task.predict(self.model, batch), batch)
         if not math.isfinite(value := loss.item()):
-            raise FloatingPointError(self._exploded(value, batch, step))
+            raise DivergedError(self._exploded(value, batch, step), list(self.history))
         self._losses.append(loss.detach())
         return loss
 

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from lformer.doctor import Report, examine, read_table
+from lformer.doctor import Report, draw, examine, read_table
 from lformer.doctor.layout import padding
 from lformer.panel import Panel
 
@@ -374,7 +374,7 @@ def test_figures_beside_stamps_too_far_apart_are_finite() -> None:
     for table in (table for title, _, table, _, _ in FINDINGS if title == "Stamps too far apart"):
         figures = examine(table, **LONG).figures
         assert figures["gap_median"] == pytest.approx(examine(table.iloc[1:-2], **LONG).figures["gap_median"], rel=0.05)
-        assert np.isfinite(figures["gap_p99"])
+        assert np.isfinite([figures["gap_p99"], figures["gap_max"], figures["gap_ratio"]]).all()
 
 
 def test_errors_come_first() -> None:
@@ -667,6 +667,19 @@ def test_dots_are_the_observations() -> None:
             seen = mine[(mine["what"] == name)].dropna()["t"]
             places = np.rint((seen - mine["t"].min()) / report.sketch.horizon * 320).astype(int)
             assert set(places[places <= 320]) == set(cells)
+
+
+def test_neighbouring_dots_are_one_stroke() -> None:
+    assert draw._dots(np.asarray([2, 3, 4, 7]), left=10.0, step=2.0, y=5.0) == "M14.0 5.0h4M24.0 5.0h0.01"
+
+
+@pytest.mark.parametrize(("stretch", "words"), [(1 / 3600, "per s"), (1 / 60, "per min"), (1, "per h"), (24, "per d")])
+def test_rates_of_a_calendar_are_readable(stretch: float, words: str) -> None:
+    table = changed(long_table(), to("t", lambda t: pd.to_timedelta(t * stretch, unit="h")))
+    report = examine(table, **LONG)
+    factor, unit = report.rate_unit()
+    assert unit == words
+    assert 0.2 < factor * report.channels["rate"].median() < 2
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,8 @@ def run(
         log: "none", "csv" or "tensorboard".
 
     Returns:
-        The record. Its `status` is "done", "OOM" (out of memory) or "OOT" (out of time), as in the paper.
+        The record. Its `status` is "done", or as in the paper "OOM" (out of memory), "OOT" (out of time) or "collapse"
+        (the loss became infinite or not a number).
     """
     folder = cell.folder(root)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -102,6 +103,8 @@ def _run(cell: Cell, folder: Path, changes: dict[str, Any], progress: bool, repo
         record |= {"status": "OOM", "error": str(error)}
     except train.TimeLimitError as error:
         record |= {"status": "OOT", "error": str(error)}
+    except train.DivergedError as error:
+        record |= {"status": "collapse", "error": str(error), "epochs": len(error.history), "history": error.history}
     else:
         record |= {
             "metrics": result.metrics, "validation": result.validation, "best_epoch": result.best_epoch,

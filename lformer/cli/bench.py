@@ -82,10 +82,10 @@ def run(
                     bar.remove_task(running.pop(name))
                 bar.advance(total)
                 bar.console.print(escape(f"{name}: {outcome.status}  {outcome.note}"), highlight=False, soft_wrap=True)
-                if outcome.status in ("failed", "busy"):
+                if outcome.status == "failed":
                     failures.append(outcome)
     if failures:
-        console.print(f"{len(failures)} of {len(cells)} cells have no record:")
+        console.print(f"{len(failures)} of {len(cells)} cells failed:")
         for outcome in failures:
             console.print(
                 escape(f"  {outcome.cell}: {outcome.status}, {outcome.note}"), highlight=False, soft_wrap=True

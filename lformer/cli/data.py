@@ -121,7 +121,9 @@ def doctor(
     channel: Annotated[
         str | None, typer.Option("--channel", help="Column that says what was observed; none if each has its own.")
     ] = None,
-    value: Annotated[str | None, typer.Option("--value", help="Column of the values.")] = None,
+    value: Annotated[
+        list[str] | None, typer.Option("--value", help="Column of the values; several if each channel has its own.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write a report with pictures to this HTML file.")] = None,
     batch_size: Annotated[int, typer.Option(help="Series per batch, for the estimate of padding.")] = 64,
 ) -> None:
@@ -132,9 +134,10 @@ def doctor(
     from lformer import doctor as checks
 
     with clear_errors():
-        table = checks.read_table(file)
-        report = checks.examine(table, id=id, time=time, channel=channel, value=value, batch_size=batch_size)
-        console.print(report.text(), soft_wrap=True)
+        table = checks.read_table(file, time=time)
+        columns = value[0] if channel is not None and value else value or None
+        report = checks.examine(table, id=id, time=time, channel=channel, value=columns, batch_size=batch_size)
+        console.print(report, soft_wrap=True)
         if out is not None:
             report.html(out)
             _say(f"Report: {out}")

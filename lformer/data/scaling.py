@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,43 +21,54 @@ def standard(panel: Panel, series: Array) -> tuple[Array, Array]:
     Returns:
         shift (C,) and scale (C,), for `(values - shift) / scale`.
     """
-    weight = _weight(panel, series)
-    values = panel.values.astype(np.float64)
-    rows = tuple(range(values.ndim - 1))
-    total = np.maximum(np.broadcast_to(weight, values.shape).sum(axis=rows), 1)
-    mean = (weight * values).sum(axis=rows) / total
-    deviation = np.sqrt((weight * np.square(values - mean)).sum(axis=rows) / total)
-    low, high = _bounds(panel, weight)  # of a constant, the rounding of its mean would count as deviation
-    return mean, np.where((high > low) & (deviation > 0), deviation, 1.0)
+    mean, deviation = np.zeros(panel.values.shape[-1]), np.ones(panel.values.shape[-1])
+    for c, values, weight in _channels(panel, series):
+        total = max(weight.sum(), 1)
+        mean[c] = (weight * values).sum() / total
+        spread = np.sqrt((weight * np.square(values - mean[c])).sum() / total)
+        low, high = _bounds(values, weight)
+        if high > low and spread > 0:  # of a constant, the rounding of its mean would count as deviation
+            deviation[c] = spread
+    return mean, deviation
 
 
 def minmax(panel: Panel, series: Array) -> tuple[Array, Array]:
     """Least value and range of each channel over the observed values of some series; a range of 0 counts as 1."""
-    low, high = _bounds(panel, _weight(panel, series))
-    return low, np.where(high > low, high - low, 1.0)
+    low, reach = np.zeros(panel.values.shape[-1]), np.ones(panel.values.shape[-1])
+    for c, values, weight in _channels(panel, series):
+        low[c], high = _bounds(values, weight)
+        reach[c] = high - low[c] if high > low[c] else 1.0
+    return low, reach
 
 
 def apply(panel: Panel, shift: Array, scale: Array) -> Panel:
     """The panel with `(values - shift) / scale` in float32, computed in float64; unobserved values stay 0."""
-    values = ((panel.values.astype(np.float64) - shift) / scale).astype(np.float32)
+    values = np.empty(panel.values.shape, np.float32)
+    for c in range(values.shape[-1]):
+        values[..., c] = (panel.values[..., c].astype(np.float64) - shift[c]) / scale[c]
     if panel.observed is not None:
         values[~panel.observed] = 0
     return panel.with_values(values)
 
 
-def _weight(panel: Panel, series: Array) -> Array:
-    """(N, *C) how often each observed value occurs among some series; (N, 1, ...) if everything was observed."""
+def _channels(panel: Panel, series: Array) -> Iterator[tuple[int, Array, Array]]:
+    """Number, values (N, ...) in float64 and weights of each channel, one at a time to spare memory.
+
+    A weight says how often an observed value occurs among some series.
+    """
     ends = np.zeros(len(panel.times) + 1, np.int64)
     np.add.at(ends, panel.first[series], 1)
     np.add.at(ends, panel.first[series] + panel.lengths[series], -1)
-    count = ends.cumsum()[:-1].reshape(-1, *(1,) * (panel.values.ndim - 1))
-    return count if panel.observed is None else count * panel.observed
+    count = ends.cumsum()[:-1].reshape(-1, *(1,) * (panel.values.ndim - 2))
+    for c in range(panel.values.shape[-1]):
+        values = panel.values[..., c].astype(np.float64)
+        observed = np.True_ if panel.observed is None else panel.observed[..., c]
+        yield c, values, np.broadcast_to(count * observed, values.shape)
 
 
-def _bounds(panel: Panel, weight: Array) -> tuple[Array, Array]:
-    """(C,) least and greatest value of each channel where the weight is not 0; 0 and 0 if there is none."""
-    values, seen = panel.values.astype(np.float64), np.broadcast_to(weight > 0, panel.values.shape)
-    rows = tuple(range(values.ndim - 1))
-    low = values.min(axis=rows, where=seen, initial=np.inf)
-    high = values.max(axis=rows, where=seen, initial=-np.inf)
-    return np.where(low <= high, low, 0.0), np.where(low <= high, high, 0.0)
+def _bounds(values: Array, weight: Array) -> tuple[float, float]:
+    """Least and greatest value where the weight is not 0; 0 and 0 if there is none."""
+    seen = weight > 0
+    if not seen.any():
+        return 0.0, 0.0
+    return float(values.min(where=seen, initial=np.inf)), float(values.max(where=seen, initial=-np.inf))

@@ -80,7 +80,7 @@ def timeline(sketch: Sketch, unit: str) -> str:
     parts = [legend]
     for t in ticks(0.0, sketch.horizon / size, 6):
         x = left + (right - left) * t * size / sketch.horizon
-        parts += [_line(x, top - 4, x, bottom, "grid"), _text(x, bottom + 16, number(t), "small", "middle")]
+        parts += [_line(x, top - 4, x, bottom, "grid"), _text(x, bottom + 16, f"{t:,g}", "small", "middle")]
     since = f"{NAMES.get(unit, unit)} since the start of each series" if unit else "time since the start of each series"
     parts.append(_text((left + right) / 2, bottom + 34, since, "small", "middle"))
     parts.append(_text(right + 52, top - 8, "rows", "small", "end"))
@@ -161,7 +161,7 @@ def gap_histogram(sketch: Sketch, figures: dict[str, float], unit: str) -> str:
     parts.append(_line(left, bottom, right, bottom, "axis"))
     last = -math.inf
     for t in _log_ticks(edges[0], edges[-1], unit):
-        words, x = span(t, unit), across(t)
+        words, x = span(t, unit) if unit == "s" else f"{t:,g} {unit}".rstrip(), across(t)
         if x - last >= LETTER * len(words) + 10:
             parts += [_line(x, bottom, x, bottom + 4, "axis"), _text(x, bottom + 17, words, "small", "middle")]
             last = x

@@ -475,21 +475,28 @@ class Panel:
     # -- checks
 
     def _check_times(self) -> None:
-        rows = self.rows()
-        bad = ~np.isfinite(self.times[rows])
-        owner = np.repeat(np.arange(len(self)), self.lengths)
-        if bad.any():
-            where = int(np.argmax(bad))
-            name = spell(self.ids[owner[where]])
-            raise ValueError(f"times must be finite; series {name} has {self.times[rows[where]]}.")
-        back = (np.diff(self.times[rows]) < 0) & (owner[1:] == owner[:-1])
-        if back.any():
-            where = int(np.argmax(back))
-            before, after, name = self.times[rows[where]], self.times[rows[where + 1]], spell(self.ids[owner[where]])
+        """Finite and never decreasing within each series; rows may be shared, so each is looked at once."""
+        wild = ~np.isfinite(self.times)
+        if (i := self._first_with(wild)) is not None:
+            row = int(self.first[i]) + int(np.argmax(wild[self.first[i] :]))
+            raise ValueError(f"times must be finite; series {spell(self.ids[i])} has {self.times[row]}.")
+        back = np.zeros(len(self.times), bool)  # a row earlier than the one before
+        back[1:] = self.times[1:] < self.times[:-1]
+        if (i := self._first_with(back, skip=1)) is not None:
+            row = int(self.first[i]) + 1 + int(np.argmax(back[self.first[i] + 1 : self.first[i] + self.lengths[i]]))
             raise ValueError(
-                f"times must not decrease along a series; series {name} has {after} after {before}. Sort its rows by "
-                "time."
+                f"times must not decrease along a series; series {spell(self.ids[i])} has {self.times[row]} after "
+                f"{self.times[row - 1]}. Sort its rows by time."
             )
+
+    def _first_with(self, rows: Array, skip: int = 0) -> int | None:
+        """The first series with a marked row, its first `skip` rows aside."""
+        if not rows.any():
+            return None
+        count = np.concatenate([[0], np.cumsum(rows)])
+        begin = self.first + np.minimum(skip, self.lengths)
+        marked = count[self.first + self.lengths] > count[begin]
+        return int(np.argmax(marked)) if marked.any() else None
 
     def _with_observed(self) -> Self:
         """Zeros and a mask in place of NaN; an observed value must be finite."""
@@ -512,7 +519,9 @@ class Panel:
             )
         if bool(seen.all()):
             return replace(self, observed=None)
-        return replace(self, values=np.where(seen, values, np.zeros((), values.dtype)), observed=seen)
+        if observed is None or bool((values != 0)[~seen].any()):
+            values = np.where(seen, values, np.zeros((), values.dtype))
+        return replace(self, values=values, observed=seen)
 
 
 def runs(first: Array, lengths: Array) -> Array:

@@ -104,5 +104,5 @@ def test_bad_options_are_refused(options: dict[str, object], says: str) -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="unknown data set 'spirals'; there are spiral-2"):
+    with pytest.raises(ValueError, match="unknown data set 'spirals'; there are ethanol"):
         data.load("spirals")
