@@ -342,10 +342,10 @@ class _Epoch:
         return cast(int, self.module.splits.train.training_steps(self.module.config.batch_size))
 
     def __iter__(self) -> Iterator[IrregularBatch]:
+        # From the steps done, not from Lightning's epoch: a resumed run asks for batches before it has counted on.
+        epoch = self.module.trainer.global_step // len(self)
         part = self.module.splits.train
-        return cast(
-            Iterator[IrregularBatch], part.training_batches(self.module.config.batch_size, self.module.current_epoch)
-        )
+        return cast(Iterator[IrregularBatch], part.training_batches(self.module.config.batch_size, epoch))
 
 
 def _latest(module: _Training) -> str:

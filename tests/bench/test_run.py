@@ -155,7 +155,7 @@ def test_a_killed_run_resumes_and_ends_where_it_would_have(tmp_path: Path) -> No
             assert worker.stdout is not None
             said = [json.loads(line) for line in worker.stdout]
         assert said[-1]["status"] == "done"
-        assert len(said) == 1 + (3 if how is None else 1 if how is signal.SIGTERM else len(said) - 1)
+        assert len(said) - 1 in ((3,) if how is None else (1, 2))  # epochs that were left to do
         ended[name] = records.read(cell.path(root))
     for name in ("killed", "terminated"):
         assert ended[name]["metrics"] == ended["whole"]["metrics"]
