@@ -26,9 +26,14 @@ class Recipe:
 
 
 def bidmc() -> Recipe:
-    """Long series, regression: heart rate, respiratory rate, oxygen saturation."""
+    """Long series, regression: heart rate, respiratory rate, oxygen saturation.
+
+    Note: the paper's rate is 1e-3, constant. Ours rises to 2e-3 and falls to 0: on the validation windows of heart rate
+    a root mean squared error of 1.27 after 60 epochs, against 1.29 after 108 at the constant rate.
+    """
     model = LFormerConfig(inputs=2, outputs=1, embedder="relu_norm")
-    return Recipe(model, TrainConfig(lr=1e-3, batch_size=64, epochs=200))
+    training = TrainConfig(lr=2e-3, batch_size=64, epochs=60, schedule="cosine", warmup=0.05, patience=None)
+    return Recipe(model, training)
 
 
 def uea(channels: int, classes: int) -> Recipe:
@@ -49,7 +54,8 @@ def pendulum() -> Recipe:
     Note: at the paper's rate of 1e-2 training is unstable here; ours is 1e-3, falling to 0.
     """
     model = LFormerConfig(inputs=24 * 24, outputs=2, answer="step", embedder="frames", width=128)
-    return Recipe(model, TrainConfig(lr=1e-3, batch_size=50, epochs=200, schedule="cosine", warmup=0.05, clip=1.0))
+    training = TrainConfig(lr=1e-3, batch_size=50, epochs=300, schedule="cosine", warmup=0.05, clip=1.0, patience=None)
+    return Recipe(model, training)
 
 
 def activity() -> Recipe:
@@ -67,7 +73,7 @@ def spirals() -> Recipe:
     """
     model = LFormerConfig(inputs=2, outputs=2, answer="query", time_embedding="sinusoidal", width=32, depth=1)
     training = TrainConfig(lr=2e-2, batch_size=32, clip=0.02, schedule="cosine", warmup=0.05, epochs=100, patience=None)
-    return Recipe(model, training, {"asked": 150})
+    return Recipe(model, training, {"asked": 75})
 
 
 def records(channels: int, batch_size: int) -> Recipe:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import resource
 import shutil
@@ -136,7 +137,10 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit of the source tree this runs from, with a + if it was changed since; "" if there is none."""
+    """The commit of the source tree this runs from, with a + if it was changed since.
+
+    Where the tree has no history, as on a machine that got a copy, `LFORMER_COMMIT` may name it; "" if neither does.
+    """
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str:
@@ -145,9 +149,11 @@ def commit() -> str:
 
     try:
         head = git("rev-parse", "--short=12", "HEAD")
-        return head + ("+" if head and git("status", "--porcelain", "--untracked-files=no") else "")
+        if head:
+            return head + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
     except OSError:
-        return ""
+        pass  # no git here
+    return os.environ.get("LFORMER_COMMIT", "")
 
 
 def _version(package: str) -> str:
