@@ -63,3 +63,18 @@ def test_every_file_says_what_it_is_for() -> None:
         str(f.relative_to(PACKAGE)) for f in PACKAGE.rglob("*.py") if not ast.get_docstring(ast.parse(f.read_text()))
     ]
     assert silent == []
+
+
+def test_only_one_file_touches_the_network() -> None:
+    doors = {"urllib.request", "http.client", "socket", "ssl", "ftplib", "requests", "httpx", "aiohttp", "pooch"}
+    found = {}
+    for file in FILES:
+        names: set[str] = set()
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
+        if names & doors:
+            found[str(file.relative_to(PACKAGE))] = names & doors
+    assert found.keys() == {"data/download.py"}

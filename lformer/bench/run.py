@@ -137,10 +137,12 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit of the source tree this runs from, with a + if it was changed since.
+    """The commit of the source tree this runs from, with a + if it was changed since; "" if nobody knows.
 
-    Where the tree has no history, as on a machine that got a copy, `LFORMER_COMMIT` may name it; "" if neither does.
+    On a machine that got a copy without history, or with an older one, `LFORMER_COMMIT` names it.
     """
+    if named := os.environ.get("LFORMER_COMMIT"):
+        return named
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str:
@@ -149,11 +151,9 @@ def commit() -> str:
 
     try:
         head = git("rev-parse", "--short=12", "HEAD")
-        if head:
-            return head + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+        return head + ("+" if head and git("status", "--porcelain", "--untracked-files=no") else "")
     except OSError:
-        pass  # no git here
-    return os.environ.get("LFORMER_COMMIT", "")
+        return ""  # no git here
 
 
 def _version(package: str) -> str:

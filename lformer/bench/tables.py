@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from lformer.bench import paper
-from lformer.bench.layout import PARTIAL, SMOKE, Entry, Line, Ours, Table, markdown, ranks
+from lformer.bench.layout import NONE, PARTIAL, SMOKE, Entry, Line, Ours, Table, markdown, ranks
 from lformer.bench.paper import FULL, Measure, Printed
 from lformer.bench.records import Record, grouped
 from lformer.bench.speed import WORKS, Cell, table
 
-__all__ = ["Table", "demo", "demo_rows", "markdown", "result_tables", "speed"]
+__all__ = ["Table", "demo", "demo_rows", "markdown", "result_tables", "speed", "summary"]
 
 Protocol = tuple[str, str]  # split, scaling
 PUBLISHED: Protocol = ("published", "published")
@@ -58,6 +58,19 @@ def result_tables(records: Iterable[Record]) -> list[Table]:
         own = [r for r in found if r["cell"]["model"] == "lformer" and _protocol(r["cell"]) in ablated]
         made.append(_table(paper.ABLATION, own, lambda cell: str(cell["ablation"] or FULL)))
     return made
+
+
+def summary(records: Iterable[Record]) -> str:
+    """What there is of LFormer itself, one line per metric, beside the paper: for people in a hurry."""
+    rows = [["data set, task", "metric", "lformer", "LFormer paper", ""]]
+    for each in result_tables([r for r in records if r["cell"]["model"] == "lformer" and not r["cell"]["ablation"]]):
+        for line in each.lines:
+            entry = line.entries["lformer"]
+            if entry.ours is not None:
+                ours = f"{entry.ours.figure(entry.shown_digits)} {entry.ours.remark}".strip()
+                printed = entry.printed.text if entry.printed is not None else NONE
+                rows.append([line.subject(with_task=True), line.metric, ours, printed, entry.verdict])
+    return markdown(rows)
 
 
 def _home(cell: dict[str, Any]) -> Printed:
@@ -196,7 +209,7 @@ def _notes(printed: Printed, records: list[Record], ranked: bool) -> Iterable[st
         )
     lacks = {f"{r['cell']['dataset']}: {r['partial']}" for r in records if r.get("partial")}
     if lacks:
-        yield f"{PARTIAL} partial data, not ranked, not comparable. {'; '.join(sorted(lacks))}."
+        yield f"{PARTIAL} partial data, neither ranked nor judged. {'; '.join(sorted(lacks))}."
     if any(r.get("smoke") for r in records):
         epochs = sorted({r["cell"]["epochs"] for r in records if r.get("smoke") and r["cell"].get("epochs")})
         count = f" of at most {', '.join(map(str, epochs))} epochs" if epochs else ""

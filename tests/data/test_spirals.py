@@ -38,9 +38,18 @@ def test_without_spread_and_noise_the_curve_is_the_formula() -> None:
     assert {row.index(True) for row in found} == {0, 1}
 
 
-def test_noise_has_the_size_of_the_protocol() -> None:
-    _, clean, noisy = draw(0.02, 300, noise=0.1, seed=0)
-    assert 0.0040 < float((noisy - clean).std()) < 0.0052  # 0.45 to 0.49 percent of an axis
+@pytest.mark.parametrize(
+    ("alpha", "noise", "constant"),  # percent of the scaled axes: noise 0.1 on each, error of a constant
+    [(0.02, (0.44, 0.49), 28), (0.2, (0.19, 0.27), 17), (2.0, (0.01, 0.04), 7)],
+)
+def test_statistics_are_those_of_the_protocol(alpha: float, noise: tuple[float, float], constant: float) -> None:
+    _, clean, noisy = draw(alpha, 300, noise=0.1, seed=42)
+    spread = 100 * (noisy - clean).std(dim=(0, 1))
+    assert noise[0] < float(spread.min())
+    assert float(spread.max()) < noise[1]
+    assert (float(clean.min()), float(clean.max())) == (0.0, 1.0)
+    guess = (clean - clean.mean(dim=(0, 1))).square().sum(dim=-1).mean().sqrt()
+    assert abs(100 * float(guess) - constant) < 1
 
 
 @pytest.mark.parametrize("unobserved", ["query", "rows"])
