@@ -364,20 +364,21 @@ def _largest(model: nn.Module, batch: IrregularBatch) -> str:
 
         return hook
 
+    refused = ""
     handles = [module.register_forward_hook(watch(name or "the model")) for name, module in model.named_modules()]
     try:
         with torch.no_grad():
             model(batch)
-    except (ValueError, ArithmeticError):
-        pass  # a layer refused what came; what was seen until then is the answer
+    except (ValueError, ArithmeticError) as error:
+        refused = f"; then a layer refuses: {error}"
     finally:
         for handle in handles:
             handle.remove()
     wild = [name for size, name in found if not math.isfinite(size)]
     if wild:
-        return f"the first activation that is not finite comes out of {wild[0]}"
+        return f"the first activation that is not finite comes out of {wild[0]}{refused}"
     size, name = max(found, default=(math.nan, "no layer"))
-    return f"the largest activation is {size:.3g}, out of {name}"
+    return f"the largest activation is {size:.3g}, out of {name}{refused}"
 
 
 def _earlier(last: Path, module: _Training) -> History:

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from lformer import IrregularBatch, LFormer, data, metrics, tasks
 from lformer.bench.recipes import recipe
-from lformer.train import Result, TrainConfig, evaluate, fit, predict, rate_share, seeded
+from lformer.ops import checks
+from lformer.train import DivergedError, Result, TrainConfig, evaluate, fit, predict, rate_share, seeded
 
 TASK = tasks.trajectory(half=75)
 
@@ -98,6 +99,72 @@ def test_a_loss_that_is_not_finite_stops_with_step_and_advice() -> None:
     splits = data.load("spiral-0.02", steps=2)
     with pytest.raises(FloatingPointError, match=r"epoch 0, step 0.*learning rate \(0.001\).*clip"):
         fit(Explodes(), TASK, splits, TrainConfig(epochs=1, accelerator="cpu"), progress=False)
+
+
+class Blows(nn.Module):
+    """Fine for an epoch, then a layer in the middle gives infinity, or refuses."""
+
+    def __init__(self, refuse: bool) -> None:
+        super().__init__()
+        self.inner, self.outer, self.calls, self.refuse = nn.Linear(2, 2), nn.Linear(2, 2), 0, refuse
+
+    def forward(self, batch: IrregularBatch) -> Tensor:
+        assert batch.query_times is not None
+        self.calls += self.training
+        x = self.inner(torch.ones(*batch.query_times.shape, 2))
+        if self.calls > 2:
+            if self.refuse and checks.readable(x):
+                raise ValueError("the decay is too large")
+            x = x * float("inf")
+        return self.outer(x)
+
+
+@pytest.mark.parametrize(
+    ("refuse", "says"),
+    [(False, "not finite comes out of outer"), (True, "out of inner; then a layer refuses: the decay is too large")],
+)
+def test_an_explosion_names_the_layer_and_leaves_the_last_good_epoch(refuse: bool, says: str, tmp_path: Path) -> None:
+    splits = data.load("spiral-0.02", steps=2)
+    config = TrainConfig(epochs=3, accelerator="cpu")
+    with pytest.raises(DivergedError, match=f"epoch 1, step 0.*{says}") as error:
+        fit(Blows(refuse), TASK, splits, config, folder=tmp_path, progress=False)
+    assert [row["epoch"] for row in error.value.history] == [0]
+    assert torch.load(tmp_path / "last.ckpt", weights_only=True)["epoch"] == 0
+    assert torch.load(tmp_path / "best.ckpt", weights_only=True)["epoch"] == 0
+
+
+def test_a_folder_of_another_run_is_refused(tmp_path: Path) -> None:
+    short_run(folder=tmp_path, epochs=1)
+    with pytest.raises(ValueError, match=r"last.ckpt is of another run.*Choose another folder"):
+        short_run(folder=tmp_path, epochs=1, lr=0.5)
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
+    first = short_run(folder=tmp_path, epochs=2)[1]
+    again = short_run(folder=tmp_path, epochs=2)[1]
+    assert again.metrics == first.metrics
+    assert again.history == first.history
+    assert again.seconds < first.seconds
+
+
+def test_epochs_are_reported_and_logged(tmp_path: Path) -> None:
+    rows: list[dict[str, float]] = []
+    plan = recipe("spiral-0.02")
+    config = replace(plan.train, epochs=2, accelerator="cpu", log="csv")
+    splits = data.load("spiral-0.02", steps=3)
+    fit(LFormer(plan.model), TASK, splits, config, folder=tmp_path, progress=False, report=rows.append)
+    assert [row["epoch"] for row in rows] == [0, 1]
+    (log,) = tmp_path.rglob("metrics.csv")
+    assert "extrapolation_mae" in log.read_text().splitlines()[0]
+
+
+def test_weight_decay_is_decoupled_and_off_by_default() -> None:
+    still = short_run(lr=0.0, epochs=1, weight_decay=0.5)[0]
+    with seeded(3):
+        fresh = LFormer(recipe("spiral-0.02").model)
+    assert torch.equal(still.head[0].weight, fresh.head[0].weight)  # a rate of 0 decays nothing
+    decayed = short_run(epochs=1, weight_decay=0.5)[0]
+    assert float(decayed.head[0].weight.detach().norm()) < float(short_run(epochs=1)[0].head[0].weight.detach().norm())
 
 
 def test_building_under_a_seed_leaves_the_callers_random_state() -> None:
