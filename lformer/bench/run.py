@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from filelock import FileLock, Timeout
+from torch import nn
 
 import lformer
 from lformer import data, tasks, train
@@ -24,6 +25,7 @@ from lformer.bench import records
 from lformer.bench.models import build
 from lformer.bench.recipes import recipe
 from lformer.bench.records import Cell, Record
+from lformer.ops.checks import trusted
 from lformer.train import Report
 
 
@@ -110,8 +112,26 @@ def _run(cell: Cell, folder: Path, changes: dict[str, Any], progress: bool, repo
         record |= {
             "metrics": result.metrics, "validation": result.validation, "best_epoch": result.best_epoch,
             "epochs": result.epochs, "history": result.history,
+            "series_per_second": throughput(model, task, splits.test, training.batch_size),
         }  # fmt: skip
     return record | {"seconds": round(time.perf_counter() - began, 2), "peak_bytes": peak_bytes()}
+
+
+@torch.no_grad()
+def throughput(model: nn.Module, task: tasks.Task, part: data.Part, batch_size: int, seconds: float = 0.5) -> float:
+    """Series per second of inference over a part, its batches made beforehand; the best of as many rounds as fit in."""
+    device = next(model.parameters()).device
+    batches = [batch.to(device) for batch in part.batches(batch_size)]
+    model.eval()
+    best, began = 0.0, time.perf_counter()
+    while not best or time.perf_counter() - began < seconds:
+        start = time.perf_counter()
+        with trusted():
+            for batch in batches:
+                answer = task.predict(model, batch)
+        float(answer.sum())  # waits for a GPU
+        best = max(best, len(part) / (time.perf_counter() - start))
+    return round(best, 2)
 
 
 def peak_bytes() -> int:

@@ -110,5 +110,24 @@ def table(
             print(getattr(each, form)() + "\n")
 
 
+@app.command()
+def figures(
+    out: Out = RECORDS,
+    to: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("runs/figures"),
+) -> None:
+    """What the records allow: training with and without normalisation, accuracy against throughput."""
+    from lformer.bench import figures as module
+    from lformer.bench import records
+
+    with clear_errors():
+        drawn = module.draw(records.read_all(out), to)
+    for path in drawn:
+        console.print(f"Figure: {path}")
+    if not drawn:
+        console.print(
+            "Nothing to draw: run a cell with --ablation no_normalisation, or several models on one data set."
+        )
+
+
 def _names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]

@@ -44,6 +44,7 @@ def test_a_record_says_all_there_is_to_know(done: tuple[Path, dict[str, Any]]) -
     assert len(record["history"]) == record["epochs"] == 1
     assert record["metrics"]["mae"] > 0
     assert record["seconds"] > 0
+    assert record["series_per_second"] > 0
     assert record["peak_bytes"] > 2**20
     assert len(record["data"]) == 16
     assert record["versions"].keys() >= {"lformer", "commit", "torch", "python", "numpy", "machine"}
@@ -231,6 +232,20 @@ def test_a_table_is_made_from_the_records(done: tuple[Path, dict[str, Any]], tmp
         assert mark in result.output
     assert "must be markdown, latex or csv" in call("bench", "table", "--out", str(root), "--format", "pdf").output
     assert "no records in" in call("bench", "table", "--out", str(tmp_path / "none")).output
+
+
+def test_figures_are_drawn_from_what_the_records_allow(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    _, record = done
+    whole = json.loads(json.dumps(record)) | {"smoke": False}
+    for changes in ({}, {"ablation": "no_normalisation"}, {"model": "gru"}):
+        records.write(whole | {"cell": whole["cell"] | {"epochs": None} | changes}, tmp_path / "records")
+    result = call("bench", "figures", "--out", str(tmp_path / "records"), "--to", str(tmp_path / "to"))
+    assert result.exit_code == 0, result.output
+    names = sorted(path.name for path in (tmp_path / "to").iterdir())
+    assert names == ["dynamics-spiral-0.02-interpolate.png", "pareto-spiral-0.02-interpolate.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in (tmp_path / "to").iterdir())
+    (tmp_path / "none").mkdir()
+    assert "Nothing to draw" in call("bench", "figures", "--out", str(tmp_path / "none"), "--to", str(tmp_path)).output
 
 
 def test_the_list_names_models_sets_and_ablations() -> None:
