@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from lformer.bench import tables
+from lformer.bench import records, tables
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -25,6 +25,10 @@ def test_every_python_block_runs_in_order() -> None:
 
 def test_the_demo_table_is_the_committed_record() -> None:
     assert tables.demo(record("demo.json")) in README
+
+
+def test_the_results_are_the_committed_records() -> None:
+    assert tables.summary(records.read_all(ROOT / "results" / "bench")) in README
 
 
 def test_the_speed_tables_are_the_committed_record() -> None:
