@@ -313,7 +313,9 @@ class _Training(pl.LightningModule):
         self.history = list(checkpoint["history"])
 
     def configure_optimizers(self) -> Any:
-        config, fused = self.config, self.device.type in ("cpu", "cuda")
+        config = self.config
+        scaled = "mixed" in config.precision and config.clip is not None  # Lightning does not clip for a fused Adam then
+        fused = self.device.type in ("cpu", "cuda") and not scaled
         kind = torch.optim.AdamW if config.weight_decay else torch.optim.Adam
         adam = kind(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=fused)
         total = config.epochs * len(self.train_dataloader())

@@ -158,6 +158,22 @@ def test_epochs_are_reported_and_logged(tmp_path: Path) -> None:
     assert "extrapolation_mae" in log.read_text().splitlines()[0]
 
 
+def test_mixed_precision_trains_and_stays_near_single(trained: tuple[LFormer, Result]) -> None:
+    _, half = short_run(precision="bf16-mixed")
+    assert half.history[-1]["loss"] < 0.5 * half.history[0]["loss"]
+    assert half.metrics != trained[1].metrics
+    assert half.metrics["mae"] == pytest.approx(trained[1].metrics["mae"], rel=0.5)
+
+
+def test_a_missing_logger_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(*args: object, **options: object) -> None:
+        raise ModuleNotFoundError("No module named 'tensorboard'")
+
+    monkeypatch.setattr("pytorch_lightning.loggers.TensorBoardLogger", absent)
+    with pytest.raises(ImportError, match=r"lformer\[logs\]"):
+        short_run(epochs=1, log="tensorboard")
+
+
 def test_weight_decay_is_decoupled_and_off_by_default() -> None:
     still = short_run(lr=0.0, epochs=1, weight_decay=0.5)[0]
     with seeded(3):
