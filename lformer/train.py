@@ -314,7 +314,7 @@ class _Training(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         config = self.config
-        scaled = "mixed" in config.precision and config.clip is not None  # Lightning does not clip for a fused Adam then
+        scaled = "mixed" in config.precision and config.clip is not None  # here Lightning cannot clip for a fused Adam
         fused = self.device.type in ("cpu", "cuda") and not scaled
         kind = torch.optim.AdamW if config.weight_decay else torch.optim.Adam
         adam = kind(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=fused)
