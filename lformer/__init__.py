@@ -1,9 +1,24 @@
 """Learn from time series whose observations come when they come."""
 
+from typing import TYPE_CHECKING, Any
+
 from lformer import nn, ops
 from lformer.batch import IrregularBatch
 from lformer.nn import LFormer, LFormerConfig
 from lformer.panel import Panel
 
+if TYPE_CHECKING:
+    from lformer.estimators import LFormerClassifier as LFormerClassifier
+    from lformer.estimators import LFormerRegressor as LFormerRegressor
+
 __version__ = "0.1.0"
-__all__ = ["IrregularBatch", "LFormer", "LFormerConfig", "Panel", "nn", "ops"]
+__all__ = ["IrregularBatch", "LFormer", "LFormerClassifier", "LFormerConfig", "LFormerRegressor", "Panel", "nn", "ops"]
+
+
+def __getattr__(name: str) -> Any:
+    """Estimators are loaded when first asked for: they need scikit-learn and Lightning, the core does not."""
+    if name.startswith("LFormer") and name in __all__:
+        from lformer import estimators
+
+        return getattr(estimators, name)
+    raise AttributeError(f"module 'lformer' has no attribute {name!r}")

@@ -33,6 +33,7 @@ class IrregularBatch:
         targets: what is to be predicted, of any shape (B, ...).
         targets_observed: bool like `targets`, False where a target does not count; None if all valid ones do.
         targets_given: bool like `targets`, True where a target was also among the values; None if none was.
+        weights: (B,) how much each series counts in the loss; None if all count 1.
         index: (B,) which series of its part each one is; None if they are in order.
     """
 
@@ -46,6 +47,7 @@ class IrregularBatch:
     targets: Tensor | None = None
     targets_observed: Tensor | None = None
     targets_given: Tensor | None = None
+    weights: Tensor | None = None
     index: Tensor | None = None
 
     @classmethod

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -57,14 +58,14 @@ def unseen_targets(batch: IrregularBatch) -> Tensor:
 
 def points(begin: int, end: int | None) -> Where:
     """Those of the points from `begin` to before `end` of each series."""
+    return partial(_between, begin, end)
 
-    def where(batch: IrregularBatch) -> Tensor:
-        counted = all_targets(batch)
-        inside = torch.zeros_like(counted)
-        inside[:, begin:end] = True
-        return counted & inside
 
-    return where
+def _between(begin: int, end: int | None, batch: IrregularBatch) -> Tensor:
+    counted = all_targets(batch)
+    inside = torch.zeros_like(counted)
+    inside[:, begin:end] = True
+    return counted & inside
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,12 @@ def masked(error: Error, prediction: Tensor, batch: IrregularBatch, where: Where
 
 
 def mean_loss(error: Error, prediction: Tensor, batch: IrregularBatch) -> Tensor:
-    """The mean over all targets of a batch, to train on."""
+    """The mean over all targets of a batch, to train on; weighted if its series have weights."""
     found, counted = masked(error, prediction, batch, all_targets)
-    return torch.where(counted, found, 0.0).sum() / counted.sum().clamp(min=1)
+    found = torch.where(counted, found, 0.0)
+    if batch.weights is not None:
+        found = found * batch.weights.to(found.dtype).reshape(-1, *(1,) * (found.dim() - 1))
+    return found.sum() / counted.sum().clamp(min=1)
 
 
 def targets_of(batch: IrregularBatch) -> Tensor:

@@ -77,7 +77,7 @@ def regress(outputs: int = 1, shift: float = 0.0, scale: float = 1.0) -> Task:
         name="regress",
         answer="series",
         outputs=outputs,
-        loss=lambda prediction, batch: metrics.mean_loss(metrics.squared, prediction, batch) / scale**2,
+        loss=partial(_scaled_loss, scale),
         metrics={"mae": Metric(metrics.absolute), "rmse": Metric(metrics.squared, root=True)},
         monitor="rmse",
         direction="min",
@@ -162,6 +162,11 @@ def for_splits(splits: Splits[Any]) -> Task:
     if name == "regress-points":
         return regress_points(targets.values.shape[1])
     return records(name, targets.values.shape[1], "query" if targets.at == "queries" else "step")
+
+
+def _scaled_loss(scale: float, prediction: Tensor, batch: IrregularBatch) -> Tensor:
+    """The mean squared error in units of the scale."""
+    return metrics.mean_loss(metrics.squared, prediction, batch) / scale**2
 
 
 def _cross_entropy(scores: Tensor, target: Tensor) -> Tensor:

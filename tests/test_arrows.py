@@ -20,6 +20,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "doctor": {"panel"},
     "tasks": {"batch", "metrics", "data"},
     "train": {"ops", "batch", "data", "progress", "tasks"},
+    "estimators": {"batch", "panel", "nn", "data", "tasks", "train"},
     "bench": {"ops", "batch", "metrics", "allocator", "nn", "baselines", "data", "tasks", "train"},
     "cli": {"bench", "data", "doctor"},
 }

@@ -25,7 +25,7 @@ DTYPES = {
 }  # fmt: skip
 NAMES = {np.dtype(numpy): name for name, numpy in DTYPES.items()}
 PANEL = ("times", "values", "observed", "first", "lengths", "ids", "origin")
-TARGETS = ("values", "observed", "given", "times", "first", "lengths")
+TARGETS = ("values", "observed", "given", "times", "first", "lengths", "weights")
 
 
 def fingerprint(dataset: Dataset, request: Request, raw: Path | None) -> str:

@@ -105,6 +105,7 @@ class Targets:
         given: bool like values, True where the value was also an input; None if none was.
         times: (M,) of the queries, in the frame of the panel's times.
         first, lengths: (n,) the queries of each series.
+        weights: (n,) how much each series counts in the loss; None if all count 1.
     """
 
     values: Array
@@ -114,6 +115,7 @@ class Targets:
     times: Array | None = None
     first: Array | None = None
     lengths: Array | None = None
+    weights: Array | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -103,8 +103,10 @@ class PanelPart:
 
     def batch(self, index: Array) -> IrregularBatch:
         """Some series of this part, padded, with their targets."""
-        batch = self.panel.batch(index)
-        return replace(batch, index=torch.from_numpy(np.asarray(index, np.int64)), **self._asked(index))
+        asked = self._asked(index)
+        if self.targets.weights is not None:
+            asked["weights"] = torch.from_numpy(self.targets.weights[self.members[index]])
+        return replace(self.panel.batch(index), index=torch.from_numpy(np.asarray(index, np.int64)), **asked)
 
     def _asked(self, index: Array) -> dict[str, torch.Tensor]:
         """Targets in the layout of the batch, and the times they are asked at."""
@@ -145,6 +147,8 @@ class PanelPart:
                 targets = replace(targets, first=np.cumsum(lengths) - lengths, lengths=lengths)
         flat = {name: getattr(targets, name) for name in ("values", "observed", "given", "times")}
         kept = {name: array[mine] for name, array in flat.items() if array is not None}
+        if targets.weights is not None:
+            kept["weights"] = targets.weights[self.members]
         return replace(self, panel=self.panel.compact(), targets=replace(targets, **kept), members=np.arange(len(self)))
 
     def __getstate__(self) -> dict[str, Any]:

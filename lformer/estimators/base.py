@@ -1,0 +1,153 @@
+"""What the estimators share: scikit-learn's manners outside, the one trainer inside."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from lformer.data.dataset import Prepared, Targets
+from lformer.data.parts import PanelPart, splits_of
+from lformer.data.splits import hold_out
+from lformer.estimators.inputs import Features, as_panel
+from lformer.nn import LFormer, LFormerConfig
+from lformer.panel import Array, Panel
+from lformer.tasks import Task
+from lformer.train import TrainConfig, fit, predict, seeded
+
+
+class LFormerEstimator(BaseEstimator):  # type: ignore[misc]
+    """Constructor arguments of every estimator; they are stored and nothing else, `fit` checks them.
+
+    Args:
+        width, depth, heads: size of the model.
+        lr, batch_size, max_epochs: how it is trained; the rate rises, then falls to 0 over `max_epochs`.
+        weight_decay: of AdamW.
+        patience: epochs without a better validation metric before training stops; None never stops early.
+        validation_fraction: share of the training series held out to choose the epoch.
+        streaming: build a causal model whose gate looks back only.
+        device: "auto", "cpu" or "gpu".
+        random_state: of weights, split and order.
+        verbose: 1 shows a bar.
+        warm_start: go on from the weights of the last `fit`.
+    """
+
+    def __init__(
+        self,
+        *,
+        width: int = 64,
+        depth: int = 2,
+        heads: int = 4,
+        lr: float = 2e-3,
+        batch_size: int = 32,
+        max_epochs: int = 40,
+        weight_decay: float = 0.01,
+        patience: int | None = 10,
+        validation_fraction: float = 0.15,
+        streaming: bool = False,
+        device: Literal["auto", "cpu", "gpu"] = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+    ) -> None:
+        self.width = width
+        self.depth = depth
+        self.heads = heads
+        self.lr = lr
+        self.batch_size = batch_size
+        self.max_epochs = max_epochs
+        self.weight_decay = weight_decay
+        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.streaming = streaming
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+        self.warm_start = warm_start
+
+    model_: LFormer
+    features_: Features
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.three_d_array = True
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+    def _fit(self, panel: Panel, targets: Targets, task: Task, groups: Array | None = None) -> Self:
+        """Fit features and model; `groups` keeps the proportions of classes in the validation part."""
+        self._check_parameters()
+        if len(panel) < 2:
+            raise ValueError(f"at least 2 series are needed to train and to validate; n_samples={len(panel)}.")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        train, validation = self._split(len(panel), seed, groups)
+        again = self.warm_start and hasattr(self, "model_")
+        if not again:
+            self.features_ = Features.fit(panel[train].compact())
+        rows = self.features_.apply(panel)
+        prepared = Prepared(panel=rows, targets=targets, train=train, validation=validation, test=validation)
+        if not again or self.model_.config.outputs != task.outputs:
+            with seeded(seed):
+                self.model_ = LFormer(self._config(task))
+        splits = splits_of(prepared, type(self).__name__, task.name, seed)
+        result = fit(self.model_, task, splits, self._training(), seed=seed, progress=bool(self.verbose))
+        self.model_.cpu().eval()
+        self.task_, self.history_, self.n_iter_ = task, result.history, result.epochs
+        return self
+
+    def _series(self, X: Any, reset: bool = False) -> Panel:
+        """The series of X; a plain table (n, time) must be as wide as the one of `fit`."""
+        panel, wide = as_panel(X)
+        if reset:
+            self.n_features_in_ = len(panel.channels) if wide is None else wide
+            self._is_table = wide is not None
+        elif self._is_table and wide is not None and wide != self.n_features_in_:
+            name, known = type(self).__name__, self.n_features_in_
+            raise ValueError(f"X has {wide} features, but {name} is expecting {known} features as input.")
+        return panel
+
+    def _answers(self, X: Any, task: Task) -> list[torch.Tensor]:
+        """The model's answer for every series, in order."""
+        check_is_fitted(self, "model_")
+        panel = self._series(X)
+        part = PanelPart(self.features_.apply(panel), Targets(values=np.zeros(len(panel)), at="series"),
+                         np.arange(len(panel)), 0)  # fmt: skip
+        return predict(self.model_, task, part, self.batch_size)
+
+    def _config(self, task: Task) -> LFormerConfig:
+        return LFormerConfig(
+            inputs=self.features_.width, outputs=task.outputs, answer=task.answer, embedder="mlp", width=self.width,
+            depth=self.depth, heads=self.heads, causal=self.streaming,
+            gate_norm="prefix" if self.streaming else "sequence",
+        )  # fmt: skip
+
+    def _training(self) -> TrainConfig:
+        return TrainConfig(
+            epochs=self.max_epochs, batch_size=self.batch_size, lr=self.lr, weight_decay=self.weight_decay,
+            patience=self.patience, schedule="cosine", warmup=0.05, clip=1.0, accelerator=self.device,
+        )  # fmt: skip
+
+    def _split(self, n: int, seed: int, groups: Array | None) -> tuple[Array, Array]:
+        """Training and validation series; of each class the same share, if it has members to spare."""
+        if groups is None:
+            return hold_out(n, min(self.validation_fraction, (n - 1) / n), seed % 2**32)
+        parts = [np.flatnonzero(groups == g) for g in np.unique(groups)]
+        cuts = [hold_out(len(p), self.validation_fraction, seed % 2**32) if len(p) > 1 else ([0], []) for p in parts]
+        train = np.concatenate([p[np.asarray(a, int)] for p, (a, _) in zip(parts, cuts, strict=True)])
+        held = np.concatenate([p[np.asarray(b, int)] for p, (_, b) in zip(parts, cuts, strict=True)])
+        return (np.sort(train), np.sort(held)) if len(held) else (np.sort(train), np.sort(train))
+
+    def _check_parameters(self) -> None:
+        positive = ("width", "depth", "heads", "lr", "batch_size", "max_epochs")
+        for name in positive:
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be greater than 0; got {getattr(self, name)}.")
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(f"validation_fraction must lie between 0 and 1; got {self.validation_fraction}.")
+        if self.device not in ("auto", "cpu", "gpu"):
+            raise ValueError(f'device must be "auto", "cpu" or "gpu"; got {self.device!r}.')

@@ -1,0 +1,155 @@
+"""LFormerClassifier and LFormerRegressor: one answer per series."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import column_or_1d
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from lformer import tasks
+from lformer.data.dataset import Targets
+from lformer.estimators.base import LFormerEstimator
+from lformer.panel import Array, Panel
+
+
+class LFormerClassifier(ClassifierMixin, LFormerEstimator):  # type: ignore[misc]
+    """Which class a series belongs to.
+
+    Args:
+        class_weight: None, "balanced", or a dict from class to weight.
+        others: see `LFormerEstimator`.
+
+    Example:
+        >>> import numpy as np
+        >>> from lformer import Panel
+        >>> rng = np.random.default_rng(0)
+        >>> level = np.arange(40) % 2
+        >>> X = Panel.from_list([(np.sort(rng.random(5)), rng.normal(3 * y, 1, (5, 1))) for y in level])
+        >>> LFormerClassifier(max_epochs=5, random_state=0).fit(X, level).score(X, level) > 0.9
+        True
+    """
+
+    def __init__(
+        self,
+        *,
+        class_weight: Literal["balanced"] | dict[Any, float] | None = None,
+        width: int = 64,
+        depth: int = 2,
+        heads: int = 4,
+        lr: float = 2e-3,
+        batch_size: int = 32,
+        max_epochs: int = 40,
+        weight_decay: float = 0.01,
+        patience: int | None = 10,
+        validation_fraction: float = 0.15,
+        streaming: bool = False,
+        device: Literal["auto", "cpu", "gpu"] = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+    ) -> None:
+        super().__init__(
+            width=width, depth=depth, heads=heads, lr=lr, batch_size=batch_size, max_epochs=max_epochs,
+            weight_decay=weight_decay, patience=patience, validation_fraction=validation_fraction, streaming=streaming,
+            device=device, random_state=random_state, verbose=verbose, warm_start=warm_start,
+        )  # fmt: skip
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on series and their classes; a Series or dict of classes is aligned with the ids of a Panel."""
+        panel = self._series(X, reset=True)
+        labels = column_or_1d(_aligned(panel, y, isinstance(X, Panel)), warn=True)
+        check_classification_targets(labels)
+        self.classes_, code = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"there must be at least two classes; all {len(labels)} series are of one class, {self.classes_[0]!r}."
+            )
+        weights = (
+            _weights(sample_weight, len(panel))
+            * compute_class_weight(self.class_weight, classes=self.classes_, y=labels)[code]
+        )
+        targets = Targets(values=code.astype(np.int64), at="series", weights=weights)
+        return self._fit(panel, targets, tasks.classify(len(self.classes_)), groups=code)
+
+    def predict_proba(self, X: Any) -> Array:
+        """(n, classes) probabilities, in the order of `classes_`."""
+        check_is_fitted(self, "model_")
+        scores = torch.stack(self._answers(X, self.task_))
+        return torch.softmax(scores.double(), dim=-1).numpy()
+
+    def predict(self, X: Any) -> Array:
+        """(n,) the likeliest class of each series."""
+        check_is_fitted(self, "model_")
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+
+class LFormerRegressor(RegressorMixin, LFormerEstimator):  # type: ignore[misc]
+    """Numbers of a series, one or several.
+
+    Example:
+        >>> import numpy as np
+        >>> from lformer import Panel
+        >>> rng = np.random.default_rng(0)
+        >>> level = rng.normal(size=60)
+        >>> X = Panel.from_list([(np.sort(rng.random(5)), rng.normal(y, 0.1, (5, 1))) for y in level])
+        >>> LFormerRegressor(max_epochs=10, random_state=0).fit(X, level).score(X, level) > 0.8
+        True
+    """
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on series and their numbers; a Series or dict of numbers is aligned with the ids of a Panel."""
+        panel = self._series(X, reset=True)
+        numbers = np.asarray(_aligned(panel, y, isinstance(X, Panel)), np.float64)
+        if not np.isfinite(numbers).all():
+            raise ValueError("y must be finite numbers; it contains NaN or infinity.")
+        self._flat = numbers.ndim == 1
+        table = numbers[:, None] if self._flat else numbers
+        self.center_, self.spread_ = table.mean(axis=0), np.where(table.std(axis=0) > 0, table.std(axis=0), 1.0)
+        scaled = ((table - self.center_) / self.spread_).astype(np.float32)
+        targets = Targets(values=scaled, at="series", weights=_weights(sample_weight, len(panel)))
+        return self._fit(panel, targets, tasks.regress(table.shape[1]))
+
+    def predict(self, X: Any) -> Array:
+        """(n,) or (n, outputs), as the targets were."""
+        check_is_fitted(self, "model_")
+        answers = torch.stack(self._answers(X, self.task_)).double().numpy() * self.spread_ + self.center_
+        return answers[:, 0] if self._flat else answers
+
+
+def _aligned(panel: Panel, y: Any, by_id: bool) -> Array:
+    """One target for each series: by id if both sides have ids, else by position."""
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None: give one target for each series.")
+    if isinstance(y, dict) or (by_id and hasattr(y, "reindex")):
+        return panel.align(y, "y")
+    array = np.asarray(y)
+    if array.ndim == 0 or len(array) != len(panel):
+        raise ValueError(
+            f"X and y must have as many entries: inconsistent numbers of samples, {len(panel)} series and "
+            f"{array.shape[0] if array.ndim else 1} targets."
+        )
+    return array
+
+
+def _weights(sample_weight: Any, n: int) -> Array:
+    """(n,) float64, 1 where nothing was given."""
+    if sample_weight is None:
+        return np.ones(n)
+    weights = np.asarray(sample_weight, np.float64)
+    if weights.shape != (n,) or not np.isfinite(weights).all() or bool((weights < 0).any()):
+        raise ValueError(f"sample_weight must be {n} numbers from 0, one per series; got shape {weights.shape}.")
+    if not weights.any():
+        raise ValueError("sample_weight is zero for every series, so there is nothing to learn from.")
+    return weights
