@@ -152,7 +152,7 @@ def test_lists_arrays_and_tables_are_taken() -> None:
         (lambda X, y: (X, None), "requires y"),
         (
             lambda X, y: (X, dict.fromkeys(range(20), 0)),
-            r"y has no entry for 4 of 24 ids, among them \[20, 21, 22, 23\]",
+            r"no entry for 4 of 24 ids, among them \[20, 21,",
         ),
         (lambda X, y: (np.array([["a", "b"], ["c", "d"]]), y[:2]), "could not convert string to float|numeric"),
         (lambda X, y: ([([0.0, 1.0], [[1.0], ["x"]])] * 2, y[:2]), "must be numbers"),
