@@ -8,16 +8,26 @@ from lformer.nn import LFormer, LFormerConfig
 from lformer.panel import Panel
 
 if TYPE_CHECKING:
-    from lformer.estimators import LFormerClassifier as LFormerClassifier
-    from lformer.estimators import LFormerRegressor as LFormerRegressor
+    from lformer.estimators import (
+        LFormerClassifier,
+        LFormerForecaster,
+        LFormerInterpolator,
+        LFormerPointClassifier,
+        LFormerPointRegressor,
+        LFormerRegressor,
+        load,
+    )
 
 __version__ = "0.1.0"
-__all__ = ["IrregularBatch", "LFormer", "LFormerClassifier", "LFormerConfig", "LFormerRegressor", "Panel", "nn", "ops"]
+__all__ = [
+    "IrregularBatch", "LFormer", "LFormerClassifier", "LFormerConfig", "LFormerForecaster", "LFormerInterpolator",
+    "LFormerPointClassifier", "LFormerPointRegressor", "LFormerRegressor", "Panel", "load", "nn", "ops",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     """Estimators are loaded when first asked for: they need scikit-learn and Lightning, the core does not."""
-    if name.startswith("LFormer") and name in __all__:
+    if name in __all__:
         from lformer import estimators
 
         return getattr(estimators, name)

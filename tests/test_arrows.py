@@ -22,7 +22,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "train": {"ops", "batch", "data", "progress", "tasks"},
     "estimators": {"batch", "panel", "nn", "data", "tasks", "train"},
     "bench": {"ops", "batch", "metrics", "allocator", "nn", "baselines", "data", "tasks", "train"},
-    "cli": {"bench", "data", "doctor"},
+    "cli": {"bench", "data", "doctor", "estimators", "panel"},
 }
 
 

@@ -17,7 +17,7 @@ def record(name: str) -> dict[str, object]:
 
 def test_every_python_block_runs_in_order() -> None:
     blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     scope: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, "README.md", "exec"), scope)

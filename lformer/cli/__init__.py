@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import lformer
-from lformer.cli import bench, data, study
+from lformer.cli import bench, data, model, study
 from lformer.cli.common import console
 
 app = typer.Typer(
@@ -13,6 +13,8 @@ app = typer.Typer(
 )
 app.command()(study.demo)
 app.command()(study.speed)
+app.command()(model.fit)
+app.command()(model.predict)
 app.add_typer(bench.app, name="bench")
 app.add_typer(data.app, name="data")
 

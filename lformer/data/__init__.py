@@ -8,10 +8,11 @@ from lformer.data.files import DataError
 from lformer.data.loading import PartialDataWarning, load_dataset
 from lformer.data.parts import PanelPart, Part, Splits
 from lformer.data.store import MissingDataError
+from lformer.data.ward import Ward, toy_ward
 
 __all__ = [
     "DATASETS", "Card", "DataError", "Dataset", "MissingDataError", "PanelPart", "Part", "PartialDataWarning", "Splits",
-    "load", "named",
+    "Ward", "load", "named", "toy_ward",
 ]  # fmt: skip
 
 DATASETS: dict[str, Dataset] = {

@@ -1,5 +1,16 @@
 """scikit-learn estimators over irregular series: a Panel in, a trained model out."""
 
+from lformer.estimators.artefact import load
+from lformer.estimators.points import LFormerPointClassifier, LFormerPointRegressor
+from lformer.estimators.records import LFormerForecaster, LFormerInterpolator
 from lformer.estimators.series import LFormerClassifier, LFormerRegressor
 
-__all__ = ["LFormerClassifier", "LFormerRegressor"]
+__all__ = [
+    "LFormerClassifier",
+    "LFormerForecaster",
+    "LFormerInterpolator",
+    "LFormerPointClassifier",
+    "LFormerPointRegressor",
+    "LFormerRegressor",
+    "load",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -89,7 +90,7 @@ class LFormerEstimator(BaseEstimator):  # type: ignore[misc]
         again = self.warm_start and hasattr(self, "model_")
         if not again:
             self.features_ = Features.fit(panel[train].compact())
-        rows = self.features_.apply(panel)
+        rows, targets = self._prepare(panel, targets, seed)
         prepared = Prepared(panel=rows, targets=targets, train=train, validation=validation, test=validation)
         if not again or self.model_.config.outputs != task.outputs:
             with seeded(seed):
@@ -99,6 +100,12 @@ class LFormerEstimator(BaseEstimator):  # type: ignore[misc]
         self.model_.cpu().eval()
         self.task_, self.history_, self.n_iter_ = task, result.history, result.epochs
         return self
+
+    def save(self, folder: str | Path) -> None:
+        """Write the fitted estimator to a folder, from which `lformer.estimators.load` reads it; nothing is pickled."""
+        from lformer.estimators import artefact
+
+        artefact.save(self, folder)
 
     def _series(self, X: Any, reset: bool = False) -> Panel:
         """The series of X; a plain table (n, time) must be as wide as the one of `fit`."""
@@ -118,6 +125,10 @@ class LFormerEstimator(BaseEstimator):  # type: ignore[misc]
         part = PanelPart(self.features_.apply(panel), Targets(values=np.zeros(len(panel)), at="series"),
                          np.arange(len(panel)), 0)  # fmt: skip
         return predict(self.model_, task, part, self.batch_size)
+
+    def _prepare(self, panel: Panel, targets: Targets, seed: int) -> tuple[Panel, Targets]:
+        """Rows for the model and what is asked of it, once the features are known."""
+        return self.features_.apply(panel), targets
 
     def _config(self, task: Task) -> LFormerConfig:
         return LFormerConfig(

@@ -1,0 +1,172 @@
+"""LFormerPointClassifier and LFormerPointRegressor: one answer per row of a series."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from lformer import tasks
+from lformer.data.dataset import Targets
+from lformer.estimators.base import LFormerEstimator
+from lformer.panel import Array, Panel
+
+
+class LFormerPointClassifier(LFormerEstimator):
+    """Which class each row of a series belongs to.
+
+    Example:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> X = [(np.sort(rng.random(n)), rng.standard_normal((n, 1))) for n in rng.integers(3, 9, 40)]
+        >>> y = [np.where(values[:, 0] > 0, "up", "down") for _, values in X]
+        >>> LFormerPointClassifier(max_epochs=10, random_state=0).fit(X, y).score(X, y) > 0.9
+        True
+    """
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on series and the classes of their rows.
+
+        Args:
+            X: the series. In an array, rows at the end without any value are padding.
+            y: for each series (L_i,) classes, in a list, a dict by id, or for an array X an array (n, L).
+        """
+        panel = self._series(X, reset=True)
+        labels = np.concatenate(_per_series(panel, X, y))
+        if labels.ndim != 1:
+            raise ValueError(f"the classes of a series must be (L,), one per row; got {labels.shape[1:]} numbers each.")
+        check_classification_targets(labels)
+        self.classes_, code = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"there must be at least two classes; all {len(labels)} rows are of {self.classes_.tolist()}."
+            )
+        targets = Targets(values=code.astype(np.int64), at="rows")
+        return self._fit(*_with_targets(panel, targets), tasks.classify(len(self.classes_), "step"))
+
+    def predict_proba(self, X: Any) -> list[Array]:
+        """(L_i, classes) of each series, rows as in X, classes in the order of `classes_`."""
+        check_is_fitted(self, "model_")
+        return [torch.softmax(scores.double(), dim=-1).numpy() for scores in self._answers(X, self.task_)]
+
+    def predict(self, X: Any) -> list[Array]:
+        """(L_i,) of each series, the likeliest class of each row."""
+        return [self.classes_[proba.argmax(axis=1)] for proba in self.predict_proba(X)]
+
+    def score(self, X: Any, y: Any) -> float:
+        """The accuracy over all rows of all series."""
+        check_is_fitted(self, "model_")
+        truth = np.concatenate(_per_series(self._series(X), X, y))
+        return float(accuracy_score(truth, np.concatenate(self.predict(X))))
+
+
+class LFormerPointRegressor(LFormerEstimator):
+    """Numbers of each row of a series, one or several; NaN in the targets means that there is none.
+
+    Example:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> X = [(np.sort(rng.random(n)), rng.standard_normal((n, 1))) for n in rng.integers(3, 9, 40)]
+        >>> y = [10 + 5 * values[:, 0] for _, values in X]
+        >>> LFormerPointRegressor(max_epochs=20, random_state=0).fit(X, y).score(X, y) > 0.8
+        True
+    """
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on series and the numbers of their rows.
+
+        Args:
+            X: the series. In an array, rows at the end without any value are padding.
+            y: for each series (L_i,) or (L_i, K) numbers, in a list, a dict by id, or for an array X an array (n, L).
+        """
+        panel = self._series(X, reset=True)
+        numbers = _numbers(panel, X, y)
+        self._flat = numbers.ndim == 1
+        table = numbers[:, None] if self._flat else numbers
+        known = np.isfinite(table)
+        if not known.any(axis=0).all():
+            empty = np.flatnonzero(~known.any(axis=0)).tolist()
+            raise ValueError(f"y holds no observed value for outputs {empty}: every number is NaN.")
+        self.center_, spread = np.nanmean(table, axis=0), np.nanstd(table, axis=0)
+        self.spread_ = np.where(spread > 0, spread, 1.0)
+        scaled = np.where(known, (table - self.center_) / self.spread_, 0.0).astype(np.float32)
+        targets = Targets(values=scaled, at="rows", observed=known)
+        return self._fit(*_with_targets(panel, targets), tasks.regress_points(table.shape[1]))
+
+    def predict(self, X: Any) -> list[Array]:
+        """(L_i,) or (L_i, K) of each series, as the targets were, rows as in X."""
+        check_is_fitted(self, "model_")
+        tables = [a.double().numpy() * self.spread_ + self.center_ for a in self._answers(X, self.task_)]
+        return [table[:, 0] for table in tables] if self._flat else tables
+
+    def score(self, X: Any, y: Any) -> float:
+        """R² over all rows that have a target; the mean over the outputs if there are several."""
+        check_is_fitted(self, "model_")
+        truth, told = _numbers(self._series(X), X, y), np.concatenate(self.predict(X))
+        if truth.shape != told.shape:
+            raise ValueError(f"y must have rows of shape {told.shape[1:]}, as in fit; got {truth.shape[1:]}.")
+        pairs = [(t[np.isfinite(t)], p[np.isfinite(t)]) for t, p in zip(_columns(truth), _columns(told), strict=True)]
+        return float(np.mean([r2_score(t, p) for t, p in pairs]))
+
+
+def _per_series(panel: Panel, X: Any, y: Any) -> list[Array]:
+    """The targets of each series of `panel`, which was made from X, as an array with one entry per row."""
+    targets = _in_order(panel, y, isinstance(X, Panel))
+    if len(targets) != len(panel):
+        raise ValueError(f"y must have one array for each series; got {len(targets)} for {len(panel)} series.")
+    arrays = [np.asarray(one) for one in targets]
+    if hasattr(X, "ndim"):  # what is padding in an array of series is padding in the array of targets
+        rows = X.shape[1]
+        arrays = [a[:n] if a.shape[:1] == (rows,) else a for a, n in zip(arrays, panel.lengths, strict=True)]
+    for name, array, length in zip(panel.ids.tolist(), arrays, panel.lengths.tolist(), strict=True):
+        if array.ndim == 0 or len(array) != length:
+            got = "a single target" if array.ndim == 0 else f"{len(array)} targets"
+            raise ValueError(f"y must have one target for each row; series {name!r} has {length} rows and {got}.")
+    shapes = sorted({array.shape[1:] for array in arrays})
+    if len(shapes) > 1:
+        raise ValueError(f"the targets of all rows must have one shape; got {shapes}.")
+    return arrays
+
+
+def _in_order(panel: Panel, y: Any, by_id: bool) -> Any:
+    """Targets in the order of the series: by id if both sides have ids, else by position."""
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None: give one array for each series.")
+    if isinstance(y, Mapping):
+        lost = [name for name in panel.ids.tolist() if name not in y]
+        if lost:
+            raise ValueError(f"y has no entry for {len(lost)} of {len(panel)} ids, among them {lost[:5]}.")
+        return [y[name] for name in panel.ids.tolist()]
+    if by_id and hasattr(y, "reindex"):
+        return panel.align(y, "y")
+    return y.to_numpy() if hasattr(y, "to_numpy") else y
+
+
+def _numbers(panel: Panel, X: Any, y: Any) -> Array:
+    """(N,) or (N, K) float64 of all rows; NaN where there is no target."""
+    numbers = np.concatenate(_per_series(panel, X, y)).astype(np.float64)
+    if numbers.ndim > 2:
+        raise ValueError(f"the targets of a series must be (L,) or (L, K); got rows of shape {numbers.shape[1:]}.")
+    if np.isinf(numbers).any():
+        raise ValueError("y must be finite numbers, or NaN where there is no target; it contains infinity.")
+    return numbers
+
+
+def _with_targets(panel: Panel, targets: Targets) -> tuple[Panel, Targets]:
+    """Without series that have no target: there is nothing to learn or to validate on them."""
+    owner = np.repeat(np.arange(len(panel)), panel.lengths)
+    known = np.ones(len(owner), bool) if targets.observed is None else targets.observed.any(axis=1)
+    kept = np.bincount(owner[known], minlength=len(panel)) > 0
+    rows = kept[owner]
+    observed = None if targets.observed is None else targets.observed[rows]
+    return panel[kept].compact(), Targets(values=targets.values[rows], at="rows", observed=observed)
+
+
+def _columns(table: Array) -> Array:
+    """(N,) or (N, K) -> (K, N)"""
+    return table[None] if table.ndim == 1 else table.T

@@ -1,0 +1,339 @@
+"""LFormerInterpolator and LFormerForecaster: the values of a series at times that were not observed.
+
+Both hide rows they know from copies of the training series, and learn to tell their values from what is left.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Any, Literal, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from lformer import tasks
+from lformer.data import scaling
+from lformer.data.dataset import Targets
+from lformer.data.hide import hide, random_rows
+from lformer.data.parts import PanelPart
+from lformer.estimators.base import LFormerEstimator
+from lformer.nn import LFormerConfig
+from lformer.panel import Array, Panel
+from lformer.panel.stamps import UNITS, as_stamps, missing
+from lformer.tasks import Task
+from lformer.train import evaluate, predict
+
+
+class _RecordEstimator(LFormerEstimator):
+    """What the two share: copies with hidden rows in training, queries in prediction."""
+
+    draws: int
+    _task_name: str
+
+    def fit(self, X: Any, y: None = None) -> Self:
+        """Train on series alone; their own values are the targets, and `y` is ignored."""
+        self._check_parameters()
+        panel = _informed(self._series(X, reset=True))
+        self._is_table = False  # a table may be longer or shorter than that of `fit`: its columns are times
+        panel = panel[self._usable(panel)]
+        if len(panel) < 2:
+            raise ValueError(
+                f"at least 2 series with rows to hide are needed to train and to validate; n_samples={len(panel)}."
+            )
+        copies = panel[np.tile(np.arange(len(panel)), self.draws)]
+        nothing = Targets(values=np.zeros((0, len(panel.channels)), np.float32), at="queries")
+        return self._fit(copies, nothing, _task(self._task_name, len(panel.channels)))
+
+    def predict(self, X: Any, query_times: Any = None) -> list[Array]:
+        """The values at the times asked for.
+
+        Args:
+            X: the series.
+            query_times: (Q,) for all series, or a list of (Q_i,), one per series; stamps as those of X, in any order.
+
+        Returns:
+            (Q_i, C) of each series, in the units of its channels and the order of its query times.
+        """
+        check_is_fitted(self, "model_")
+        panel = _informed(self._series(X), every=True)
+        asked = _clocks(panel, query_times)
+        self._check_queries(panel, asked)
+        lengths = np.array([len(clock) for clock in asked])
+        targets = Targets(
+            values=np.zeros((int(lengths.sum()), len(panel.channels)), np.float32),
+            at="queries",
+            times=np.concatenate(asked) / self.features_.interval,
+            first=np.cumsum(lengths) - lengths,
+            lengths=lengths,
+        )
+        part = PanelPart(self._rows(panel), targets, np.arange(len(panel)), 0)
+        answers = predict(self.model_, self.task_, part, self.batch_size)
+        shift, scale = self.features_.shift, self.features_.scale
+        return [a[:n].double().numpy() * scale + shift for a, n in zip(answers, lengths, strict=True)]
+
+    def score(self, X: Any, y: None = None) -> float:
+        """Minus the mean squared error on rows of X that are hidden for it, in units of each channel's deviation."""
+        check_is_fitted(self, "model_")
+        panel = _informed(self._series(X))
+        panel = panel[self._usable(panel)].compact()
+        if not len(panel):
+            raise ValueError("no series has rows to hide, so there is nothing to compare with.")
+        rows, targets = self._hide(panel, seed=0, copies=1)
+        part = PanelPart(rows, targets, np.arange(len(panel)), 0)
+        return -evaluate(self.model_, self.task_, part, self.batch_size)["mse_unseen"]
+
+    @abstractmethod
+    def _usable(self, panel: Panel) -> Array:
+        """(n,) bool, the series that have a row to hide and one to keep."""
+
+    @abstractmethod
+    def _masks(self, panel: Panel, seed: int, copies: int) -> tuple[Array, Array]:
+        """(N,) bool twice: rows that are hidden, and rows that are asked for."""
+
+    def _check_queries(self, panel: Panel, asked: list[Array]) -> None:
+        """Refuse times at which the model cannot answer."""
+
+    def _prepare(self, panel: Panel, targets: Targets, seed: int) -> tuple[Panel, Targets]:
+        return self._hide(panel.compact(), seed, self.draws)
+
+    def _hide(self, panel: Panel, seed: int, copies: int) -> tuple[Panel, Targets]:
+        """Rows that stay, for the model, and the scaled values that are asked for."""
+        features = self.features_
+        hidden, asked = self._masks(panel, seed, copies)
+        shown, targets = hide(panel, hidden, "query")
+        scaled = scaling.apply(panel, features.shift, features.scale).values
+        targets = replace(targets, values=scaled, times=panel.times / features.interval)
+        return self._rows(shown), _only(targets, asked)
+
+    def _rows(self, panel: Panel) -> Panel:
+        """Rows for the model, with times in typical intervals: the scale of the frequencies of its time embedding."""
+        rows = self.features_.apply(panel)
+        return replace(rows, times=rows.times / self.features_.interval)
+
+    def _config(self, task: Task) -> LFormerConfig:
+        return replace(super()._config(task), time_embedding="sinusoidal")
+
+    def _split(self, n: int, seed: int, groups: Array | None) -> tuple[Array, Array]:
+        """All copies of a series go to the same side."""
+        series = n // self.draws
+        train, held = super()._split(series, seed, groups)
+        shifts = series * np.arange(self.draws)[:, None]
+        return (train + shifts).ravel(), (held + shifts).ravel()
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not self.draws >= 1:
+            raise ValueError(f"draws must be at least 1; got {self.draws}.")
+
+
+class LFormerInterpolator(_RecordEstimator):
+    """The values of a series between, before and after its rows.
+
+    Args:
+        hidden: share of the rows of each training series to hide.
+        draws: copies of each training series, each with other rows hidden.
+        others: see `LFormerEstimator`.
+
+    Example:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> level = rng.normal(size=40)
+        >>> X = [(np.sort(rng.random(6)), np.full((6, 1), 5 + y)) for y in level]
+        >>> model = LFormerInterpolator(max_epochs=2, random_state=0).fit(X)
+        >>> model.predict(X[:2], query_times=[0.2, 0.5, 0.9])[0].shape
+        (3, 1)
+    """
+
+    _task_name = "interpolate"
+
+    def __init__(
+        self,
+        *,
+        hidden: float = 0.5,
+        draws: int = 4,
+        width: int = 64,
+        depth: int = 2,
+        heads: int = 4,
+        lr: float = 2e-3,
+        batch_size: int = 32,
+        max_epochs: int = 40,
+        weight_decay: float = 0.01,
+        patience: int | None = 10,
+        validation_fraction: float = 0.15,
+        streaming: bool = False,
+        device: Literal["auto", "cpu", "gpu"] = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+    ) -> None:
+        super().__init__(
+            width=width, depth=depth, heads=heads, lr=lr, batch_size=batch_size, max_epochs=max_epochs,
+            weight_decay=weight_decay, patience=patience, validation_fraction=validation_fraction, streaming=streaming,
+            device=device, random_state=random_state, verbose=verbose, warm_start=warm_start,
+        )  # fmt: skip
+        self.hidden = hidden
+        self.draws = draws
+
+    def _usable(self, panel: Panel) -> Array:
+        return (panel.lengths >= 2) & (self.hidden * panel.lengths >= 1)
+
+    def _masks(self, panel: Panel, seed: int, copies: int) -> tuple[Array, Array]:
+        """Shown rows are asked for, too: an answer at the time of a row should be its value."""
+        return random_rows(panel, self.hidden, seed), np.ones(len(panel.times), bool)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not 0 < self.hidden < 1:
+            raise ValueError(f"hidden must lie between 0 and 1; got {self.hidden}.")
+
+
+class LFormerForecaster(_RecordEstimator):
+    """The values of a series after its last row.
+
+    Args:
+        horizon: how far to look ahead, in the unit of the times; None takes half the span of each training series.
+        draws: copies of each training series, each cut elsewhere: one `horizon` before its end, the others earlier.
+        others: see `LFormerEstimator`.
+
+    Example:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> X = [(np.arange(8.0), np.full((8, 1), 5 + y)) for y in rng.normal(size=40)]
+        >>> model = LFormerForecaster(horizon=2.0, max_epochs=2, random_state=0).fit(X)
+        >>> model.predict(X[:2], query_times=[8.0, 9.5])[0].shape
+        (2, 1)
+    """
+
+    _task_name = "extrapolate"
+
+    def __init__(
+        self,
+        *,
+        horizon: float | None = None,
+        draws: int = 4,
+        width: int = 64,
+        depth: int = 2,
+        heads: int = 4,
+        lr: float = 2e-3,
+        batch_size: int = 32,
+        max_epochs: int = 40,
+        weight_decay: float = 0.01,
+        patience: int | None = 10,
+        validation_fraction: float = 0.15,
+        streaming: bool = False,
+        device: Literal["auto", "cpu", "gpu"] = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+    ) -> None:
+        super().__init__(
+            width=width, depth=depth, heads=heads, lr=lr, batch_size=batch_size, max_epochs=max_epochs,
+            weight_decay=weight_decay, patience=patience, validation_fraction=validation_fraction, streaming=streaming,
+            device=device, random_state=random_state, verbose=verbose, warm_start=warm_start,
+        )  # fmt: skip
+        self.horizon = horizon
+        self.draws = draws
+
+    def _usable(self, panel: Panel) -> Array:
+        return _last_times(panel) > panel.first_times()
+
+    def _masks(self, panel: Panel, seed: int, copies: int) -> tuple[Array, Array]:
+        """What lies after the cut is hidden; of it, what lies within the horizon is asked for."""
+        start, end = panel.first_times(), _last_times(panel)
+        reach = (end - start) / 2 if self.horizon is None else np.full(len(panel), float(self.horizon))
+        latest = np.maximum(end - reach, start)  # the first row always stays
+        share = np.random.RandomState(seed).random_sample(len(panel))
+        share[: len(panel) // copies] = 1.0
+        cut = start + share * (latest - start)
+        until = np.where(share == 1.0, end, cut + reach)
+        hidden = panel.times > np.repeat(cut, panel.lengths)
+        return hidden, hidden & (panel.times <= np.repeat(until, panel.lengths))
+
+    def _check_queries(self, panel: Panel, asked: list[Array]) -> None:
+        unit = f" {panel.unit}" if panel.unit else ""
+        for name, last, clock in zip(panel.ids.tolist(), _last_times(panel), asked, strict=True):
+            if bool((clock <= last).any()):
+                raise ValueError(
+                    f"a forecast is for times after the last row; series {name!r} has one at {last:g}{unit} "
+                    f"and is asked at {clock.min():g}{unit}. Drop its later rows, or use LFormerInterpolator."
+                )
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.horizon is not None and not 0 < self.horizon < np.inf:
+            raise ValueError(f"horizon must be greater than 0, or None; got {self.horizon}.")
+
+
+def _task(name: str, channels: int) -> Task:
+    """Trained on all that is asked, selected by what was hidden."""
+    return replace(tasks.records(name, channels, "query"), monitor="mse_unseen")
+
+
+def _informed(panel: Panel, every: bool = False) -> Panel:
+    """The panel without rows in which nothing was observed; `every` series must then have one left."""
+    panel = panel.compact()
+    if panel.observed is not None:
+        empty: Array = ~np.any(panel.observed, axis=1)
+        panel, _ = hide(panel, empty, "query")
+    lost = panel.ids[panel.lengths == 0].tolist()
+    if len(lost) == len(panel) or (every and lost):
+        raise ValueError(
+            f"{len(lost)} of {len(panel)} series have no observed value, among them {lost[:5]}; their values cannot "
+            "be told. Drop them."
+        )
+    return panel
+
+
+def _last_times(panel: Panel) -> Array:
+    """(n,) of `times`, that of the last row of each series; 0 if it has none."""
+    last = np.zeros(len(panel))
+    filled = panel.lengths > 0
+    last[filled] = panel.times[(panel.first + panel.lengths - 1)[filled]]
+    return last
+
+
+def _only(targets: Targets, wanted: Array) -> Targets:
+    """Some of the queries, (M,) bool."""
+    assert targets.first is not None
+    assert targets.lengths is not None
+    before = np.concatenate([[0], np.cumsum(wanted)])  # wanted queries before each one
+    first, ends = before[targets.first], before[targets.first + targets.lengths]
+    flat = {name: getattr(targets, name) for name in ("values", "observed", "given", "times")}
+    kept = {name: array[wanted] for name, array in flat.items() if array is not None}
+    return replace(targets, first=first, lengths=ends - first, **kept)
+
+
+def _clocks(panel: Panel, query_times: Any) -> list[Array]:
+    """(Q_i,) float64 of each series, in the frame of `panel.times`."""
+    if query_times is None:
+        raise ValueError(
+            "query_times is missing: give the times at which values are wanted, (Q,) for all series or a list of "
+            "arrays, one per series."
+        )
+    if not len(query_times) or np.ndim(next(iter(query_times))) == 0:
+        query_times = [query_times] * len(panel)
+    if len(query_times) != len(panel):
+        raise ValueError(
+            f"query_times must be (Q,) or one array for each of the {len(panel)} series; got {len(query_times)} arrays."
+        )
+    named = zip(query_times, panel.origin, panel.ids.tolist(), strict=True)
+    return [_clock(stamps, origin, panel.unit, f"query_times of series {name!r}") for stamps, origin, name in named]
+
+
+def _clock(query_times: Any, origin: Any, unit: str, name: str) -> Array:
+    """(Q,) float64 from `origin` to each stamp, negative before it."""
+    if not len(query_times):
+        return np.zeros(0)
+    stamps = as_stamps(query_times, name)
+    if stamps.ndim != 1 or bool(missing(stamps).any()):
+        raise ValueError(f"{name} must be (Q,) finite times; got shape {stamps.shape}, {stamps.ravel()[:5].tolist()}.")
+    kind = np.asarray(origin).dtype.kind
+    if (kind in "mM" or stamps.dtype.kind in "mM") and stamps.dtype.kind != kind:
+        raise ValueError(
+            f"{name} must be of the kind of the times of X, {np.asarray(origin).dtype}; got {stamps.dtype}."
+        )
+    since = stamps - origin
+    if kind in "mM":
+        return since / np.timedelta64(1, UNITS[unit])  # type: ignore[call-overload]
+    return since.astype(np.float64)

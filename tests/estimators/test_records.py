@@ -1,0 +1,251 @@
+"""LFormerInterpolator and LFormerForecaster: values at times that were not observed, in the units and stamps of X."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+
+from lformer import Panel
+from lformer.data.dataset import Targets
+from lformer.estimators import LFormerForecaster, LFormerInterpolator
+from lformer.estimators.inputs import Features
+
+SMALL: dict[str, Any] = {"width": 16, "heads": 1, "depth": 1, "lr": 0.02, "random_state": 0, "device": "cpu"}
+BOTH = [LFormerInterpolator, LFormerForecaster]
+Pairs = list[tuple[Any, Any]]
+
+
+def wave(times: Any, phase: float) -> Any:
+    """(L, 2) a sine about 50 and its mirror image about 0, of another unit."""
+    angle = 0.8 * times + phase
+    return np.column_stack([50 + 20 * np.sin(angle), -0.1 * np.sin(angle)])
+
+
+def waves(n: int = 80, seed: int = 0) -> tuple[Pairs, Any]:
+    """Sines of random phase at random times, a fifth of the values missing; and the phases."""
+    rng = np.random.default_rng(seed)
+    phases = rng.uniform(0, 2 * np.pi, n)
+    series = []
+    for phase in phases:
+        times = np.sort(rng.uniform(0, 10, rng.integers(10, 20)))
+        values = wave(times, phase)
+        values[rng.random(values.shape) < 0.2] = np.nan
+        series.append((times, values))
+    return series, phases
+
+
+def trends(n: int = 80, seed: int = 0) -> Pairs:
+    """Straight lines up or down from a random level, at random times."""
+    rng = np.random.default_rng(seed)
+    series = []
+    for slope in rng.choice([-2.0, 2.0], n):
+        times = np.cumsum(rng.uniform(0.4, 1.6, rng.integers(8, 16)))
+        series.append((100 + times, (rng.normal(10, 3) + slope * times)[:, None]))
+    return series
+
+
+def small(kind: Any = LFormerInterpolator, **change: Any) -> tuple[Any, Pairs]:
+    """A model that has seen little, and its series."""
+    X, _ = waves(10)
+    return kind(**{**SMALL, "max_epochs": 1, "draws": 2, **change}).fit(X), X
+
+
+def same(one: list[Any], two: list[Any], tolerance: float = 1e-4) -> bool:
+    return all(a.shape == b.shape and np.allclose(a, b, atol=tolerance) for a, b in zip(one, two, strict=True))
+
+
+def test_sines_are_interpolated() -> None:
+    X, _ = waves()
+    model = LFormerInterpolator(**SMALL, max_epochs=15).fit(X)
+    unseen, phases = waves(40, seed=1)
+    asked = np.random.default_rng(2).uniform(1, 9, 15)  # in no order
+    told = model.predict(unseen, asked)
+    truth = [wave(asked, phase) for phase in phases]
+    error = np.mean(np.square(np.subtract(told, truth)), axis=(0, 1))
+    spread = np.var(np.concatenate(truth), axis=0)
+    assert (error < 0.4 * spread).all()
+    assert model.score(unseen) > -0.4
+
+
+def test_trends_are_forecast() -> None:
+    model = LFormerForecaster(**SMALL, horizon=3.0, max_epochs=15).fit(trends())
+    unseen = trends(40, seed=1)
+    known = [(t[t <= t[-1] - 3], v[t <= t[-1] - 3]) for t, v in unseen]
+    asked = [t[t > t[-1] - 3] for t, _ in unseen]
+    told = model.predict(known, asked)
+    assert [len(p) for p in told] == [len(a) for a in asked]
+    truth = np.concatenate([v[t > t[-1] - 3] for t, v in unseen])
+    last = np.concatenate([np.full((len(a), 1), v[-1, 0]) for a, (_, v) in zip(asked, known, strict=True)])
+    error = np.mean((np.concatenate(told) - truth) ** 2)
+    assert error < 0.6 * np.mean((last - truth) ** 2)
+    # The score hides just these rows, and counts in deviations of the channel.
+    assert model.score(unseen) == pytest.approx(-error / model.features_.scale[0] ** 2, rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_queries_do_not_see_each_other_and_keep_their_order(kind: Any) -> None:
+    model, X = small(kind)
+    asked = [np.array([12.0, 10.5, 17.0, 10.5]) + i for i in range(len(X))]
+    told = model.predict(X, asked)
+    assert [p.shape for p in told] == [(4, 2)] * len(X)
+    alone = [
+        np.concatenate(p)
+        for p in zip(*(model.predict(X, [a[q : q + 1] for a in asked]) for q in range(4)), strict=True)
+    ]
+    assert same(told, alone)
+    assert same([p[::-1] for p in told], model.predict(X, [a[::-1] for a in asked]))
+    assert not np.allclose(told[0][0], told[0][2])
+    ragged = [a[: i % 5] for i, a in enumerate(asked)]  # one asks nothing
+    assert same(model.predict(X, ragged), [p[: i % 5] for i, p in enumerate(told)])
+    assert [p.shape for p in model.predict(X, [])] == [(0, 2)] * len(X)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_series_batches_and_start_of_time_change_nothing(kind: Any) -> None:
+    model, X = small(kind)
+    asked = np.array([11.0, 14.5])
+    told = model.predict(X, asked)
+    assert same(told[::-1], model.predict(X[::-1], asked))
+    assert same(told, model.predict([(t + 1e6, v) for t, v in X], asked + 1e6), tolerance=1e-2)
+    assert same(told, model.set_params(batch_size=3).predict(X, asked))
+    with_empty_rows = [(np.append(t, 10.9), np.vstack([v, [[np.nan, np.nan]]])) for t, v in X]
+    assert same(told, model.predict(with_empty_rows, asked))
+
+
+def test_calendar_stamps_and_whole_numbers() -> None:
+    X, _ = waves(10)
+    X = [(np.unique(np.rint(t * 100)), v[: len(np.unique(np.rint(t * 100)))]) for t, v in X]
+    model = LFormerInterpolator(**SMALL, max_epochs=1).fit(X)
+    asked = np.array([950.0, -20.0, 300.0])
+    told = model.predict(X, asked)
+    begin = np.datetime64("2024-02-28T23:59:00", "s")
+    dated = Panel.from_list([(begin + t.astype("timedelta64[s]"), v) for t, v in X])
+    assert same(told, model.predict(dated, begin + asked.astype("timedelta64[s]")))
+    assert same(told, model.predict(dated, pd.DatetimeIndex(begin + asked.astype("timedelta64[s]")).tz_localize("UTC")))
+    whole = [(t.astype(int), v) for t, v in X]
+    assert same(told, model.predict(whole, asked.astype(int)))
+    assert same(told, model.predict(whole, asked))
+    with pytest.raises(ValueError, match=r"query_times of series 0 must be of the kind of the times of X, datetime64"):
+        model.predict(dated, asked)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_clone_pickle_and_cross_validation(kind: Any) -> None:
+    model, X = small(kind)
+    assert clone(model).get_params() == model.get_params()
+    told = model.predict(X, [12.0])
+    for other in (clone(model).fit(X), pickle.loads(pickle.dumps(model))):
+        assert all(np.array_equal(a, b) for a, b in zip(other.predict(X, [12.0]), told, strict=True))
+    assert np.isfinite(cross_val_score(model, X, cv=2)).all()
+    assert model.history_[-1].keys() >= {"mse_unseen"}
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_arrays_and_tables_of_another_length(kind: Any) -> None:
+    table = np.random.default_rng(0).standard_normal((8, 12))
+    model = kind(**SMALL, max_epochs=1).fit(table)
+    assert [p.shape for p in model.predict(table[:, :7], [12.0, 13.0])] == [(2, 1)] * 8
+
+
+def rows_of(model: Any, X: Pairs) -> tuple[Panel, Panel, Targets]:
+    """The copies before and after hiding, and what is asked, as `fit` makes them."""
+    panel = Panel.from_list(X)
+    model.features_ = Features.fit(panel)
+    copies = panel[np.tile(np.arange(len(panel)), model.draws)].compact()
+    shown, targets = model._prepare(copies, Targets(values=np.zeros((0, 2)), at="queries"), 0)
+    return copies, shown, targets
+
+
+def test_an_interpolator_hides_other_rows_in_every_copy() -> None:
+    X, _ = waves(6)
+    X = [(t, np.where(np.isnan(v), 0.0, v)) for t, v in X]
+    model = LFormerInterpolator(hidden=0.3, draws=3)
+    copies, shown, targets = rows_of(model, X)
+    assert np.array_equal(copies.lengths - shown.lengths, (0.3 * copies.lengths).astype(int))
+    assert np.array_equal(targets.lengths, copies.lengths)
+    assert targets.given is not None
+    seen = np.split(targets.given[:, 0], np.cumsum(copies.lengths)[:-1])
+    assert not all(np.array_equal(seen[i], seen[i + 6]) for i in range(6))
+    interval, scale, shift = model.features_.interval, model.features_.scale, model.features_.shift
+    assert np.allclose(targets.times * interval, copies.times)
+    assert np.allclose(targets.values * scale + shift, copies.values, atol=1e-4)
+
+
+@pytest.mark.parametrize("horizon", [None, 2.0, 1e3])
+def test_a_forecaster_asks_only_after_the_cut_and_within_the_horizon(horizon: float | None) -> None:
+    X, _ = waves(6)
+    model = LFormerForecaster(horizon=horizon, draws=3)
+    _, shown, targets = rows_of(model, X)
+    assert targets.first is not None
+    assert targets.lengths is not None
+    assert targets.times is not None
+    for i in range(18):
+        begin, end = X[i % 6][0][[0, -1]] / model.features_.interval
+        reach = (end - begin) / 2 if horizon is None else horizon / model.features_.interval
+        known = shown.times[shown.first[i] : shown.first[i] + shown.lengths[i]]
+        asked = targets.times[targets.first[i] : targets.first[i] + targets.lengths[i]]
+        assert known[0] == begin
+        if i < 6:  # the first copy is cut as late as can be
+            assert asked[-1] == end
+            assert known[-1] <= max(end - reach, begin) + 1e-9
+        if len(asked):
+            assert asked[0] > known[-1]
+            assert asked[-1] - asked[0] <= reach
+    assert len(set(shown.lengths[::6].tolist())) > 1 or horizon == 1e3
+
+
+def test_copies_of_a_series_are_not_split() -> None:
+    train, held = LFormerInterpolator(draws=4)._split(40, 0, None)
+    assert set(train % 10).isdisjoint(held % 10)
+    assert sorted([*train, *held]) == list(range(40))
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (None, "query_times is missing"),
+        ([[12.0], [13.0]], "one array for each of the 10 series; got 2 arrays"),
+        ([12.0, np.nan], "query_times of series 0 must be .* finite"),
+        ([5.0, 12.0], r"times after the last row; series 0 has one at 8\.63\d+ and is asked at 5\."),
+    ],
+)
+def test_bad_queries_get_a_clear_answer(asked: Any, says: str) -> None:
+    model, X = small(LFormerForecaster)
+    with pytest.raises(ValueError, match=says):
+        model.predict(X, asked)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_series_without_values_or_with_a_single_row(kind: Any) -> None:
+    X, _ = waves(10)
+    X[3] = (X[3][0], np.full_like(X[3][1], np.nan))
+    X[4] = ([1.0], [[50.0, np.nan]])
+    model = kind(**SMALL, max_epochs=1).fit(X)
+    assert np.isfinite(model.predict([X[4]], [12.0])[0]).all()
+    with pytest.raises(ValueError, match=r"1 of 10 series have no observed value, among them \[3\]"):
+        model.predict(X, [12.0])
+    with pytest.raises(ValueError, match="10 of 10 series have no observed value"):
+        kind(**SMALL).fit([X[3]] * 10)
+    with pytest.raises(ValueError, match="at least 2 series with rows to hide"):
+        kind(**SMALL).fit([X[4]] * 10)
+    with pytest.raises(ValueError, match="no series has rows to hide"):
+        model.score([X[4]])
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        (LFormerInterpolator, {"hidden": 0.0}),
+        (LFormerInterpolator, {"hidden": 1.0}),
+        (LFormerInterpolator, {"draws": 0}),
+        (LFormerForecaster, {"horizon": -1.0}),
+        (LFormerForecaster, {"width": 0}),
+    ],
+)
+def test_bad_parameters_are_refused_by_fit(kind: Any, change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(change))):
+        kind(**{**SMALL, **change}).fit(trends(4))
