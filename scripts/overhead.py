@@ -62,7 +62,7 @@ def trained(splits: data.Splits, task: tasks.Task, settings: train.TrainConfig) 
 
 def main() -> None:
     """Print both, and their ratio."""
-    splits = data.load("spiral-0.02", steps=STEPS, asked=75, validation=1)
+    splits = data.load("spiral-0.02", steps=STEPS, asked=100, validation=1)
     task = tasks.for_splits(splits)
     settings = train.TrainConfig(epochs=1, batch_size=32, lr=1e-3, clip=1.0, accelerator="cpu", log="csv")
     bare(splits, task, settings)  # warm
