@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -76,7 +77,9 @@ class LFormerClassifier(ClassifierMixin, LFormerEstimator):  # type: ignore[misc
             * compute_class_weight(self.class_weight, classes=self.classes_, y=labels)[code]
         )
         targets = Targets(values=code.astype(np.int64), at="series", weights=weights)
-        return self._fit(panel, targets, tasks.classify(len(self.classes_)), groups=code)
+        # Accuracy moves in steps of one validation series; cross-entropy tells epochs apart long before.
+        task = replace(tasks.classify(len(self.classes_)), monitor="cross_entropy", direction="min")
+        return self._fit(panel, targets, task, groups=code)
 
     def predict_proba(self, X: Any) -> Array:
         """(n, classes) probabilities, in the order of `classes_`."""
