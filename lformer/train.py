@@ -25,7 +25,8 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 from torch import Tensor, nn
 
 from lformer.batch import IrregularBatch, median_interval
-from lformer.data import Part, Splits
+from lformer.data import Splits
+from lformer.evaluate import evaluate
 from lformer.ops.checks import trusted
 from lformer.progress import TrainingBar
 from lformer.tasks import Task
@@ -201,42 +202,6 @@ def best_epoch(history: History, task: Task) -> int:
         if task.better(row[task.monitor], history[best][task.monitor]):
             best = epoch
     return best
-
-
-@torch.no_grad()
-def predict(model: nn.Module, task: Task, part: Part, batch_size: int = 64) -> list[Tensor]:
-    """The answer for every series of a part, in its order, without padding, on the CPU."""
-    answers: dict[int, Tensor] = {}
-    for batch, prediction in _answers(model, task, part, batch_size):
-        index = range(len(answers), len(answers) + len(batch)) if batch.index is None else batch.index.tolist()
-        lengths = batch.lengths if task.answer == "step" else torch.full((len(batch),), prediction.shape[1])
-        cut = [p[: int(n)] if prediction.dim() > 2 else p for p, n in zip(prediction.cpu(), lengths, strict=True)]
-        answers.update(zip(index, cut, strict=True))
-    return [answers[i] for i in sorted(answers)]
-
-
-@torch.no_grad()
-def evaluate(model: nn.Module, task: Task, part: Part, batch_size: int = 64) -> dict[str, float]:
-    """Every metric of the task over a whole part."""
-    sums = dict.fromkeys(task.metrics, torch.zeros(2, dtype=torch.float64))
-    for batch, prediction in _answers(model, task, part, batch_size):
-        for name, metric in task.metrics.items():
-            sums[name] = sums[name] + metric.sums(prediction, batch).to(sums[name].device)
-    return {name: metric.finish(sums[name]) for name, metric in task.metrics.items()}
-
-
-def _answers(model: nn.Module, task: Task, part: Part, batch_size: int) -> Iterator[tuple[IrregularBatch, Tensor]]:
-    device = next(model.parameters()).device
-    was_training = model.training
-    model.eval()
-    try:
-        for batch in part.batches(batch_size):
-            moved = batch.to(device)
-            with trusted():
-                prediction = task.predict(model, moved).float()
-            yield moved, prediction
-    finally:
-        model.train(was_training)
 
 
 def rate_share(step: int, total: int, config: TrainConfig) -> float:

@@ -12,6 +12,7 @@ import time
 import torch
 
 from lformer import LFormer, LFormerConfig, data, tasks, train
+from lformer.evaluate import evaluate
 
 STEPS, ROUNDS = 100, 5
 CONFIG = LFormerConfig(inputs=2, outputs=2, answer="query", time_embedding="sinusoidal", width=32, depth=1)
@@ -29,7 +30,7 @@ def bare(splits: data.Splits, task: tasks.Task, settings: train.TrainConfig) -> 
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         adam.step()
-    train.evaluate(model, task, splits.validation, settings.batch_size)
+    evaluate(model, task, splits.validation, settings.batch_size)
     return (time.perf_counter() - began) / STEPS
 
 

@@ -19,9 +19,10 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "data": {"batch", "panel"},
     "doctor": {"panel"},
     "tasks": {"batch", "metrics", "data"},
-    "train": {"ops", "batch", "data", "progress", "tasks"},
-    "estimators": {"batch", "panel", "nn", "data", "tasks", "train"},
-    "bench": {"ops", "batch", "metrics", "allocator", "nn", "baselines", "data", "tasks", "train"},
+    "evaluate": {"ops", "batch", "data", "tasks"},
+    "train": {"ops", "batch", "data", "progress", "tasks", "evaluate"},
+    "estimators": {"batch", "panel", "nn", "data", "tasks", "evaluate", "train"},
+    "bench": {"ops", "batch", "metrics", "allocator", "nn", "baselines", "data", "tasks", "evaluate", "train"},
     "cli": {"bench", "data", "doctor", "estimators", "panel"},
 }
 

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from lformer import IrregularBatch, LFormer, data, metrics, tasks
 from lformer.bench.recipes import recipe
+from lformer.evaluate import evaluate, predict
 from lformer.ops import checks
-from lformer.train import DivergedError, Result, TrainConfig, evaluate, fit, predict, rate_share, seeded
+from lformer.train import DivergedError, Result, TrainConfig, fit, rate_share, seeded
 
 TASK = tasks.trajectory(half=75)
 

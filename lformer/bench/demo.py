@@ -20,6 +20,7 @@ from lformer.batch import IrregularBatch
 from lformer.bench import plots
 from lformer.bench.recipes import recipe
 from lformer.data.spirals import HALF
+from lformer.evaluate import predict
 from lformer.nn import LFormer
 
 PANELS = 6
@@ -71,7 +72,7 @@ def run(config: DemoConfig, progress: bool = True) -> dict[str, Any]:
     }
     (config.folder / "record.json").write_text(json.dumps(record, indent=1) + "\n")
 
-    prediction, truth = torch.stack(train.predict(model, task, splits.test)), splits.test.clean
+    prediction, truth = torch.stack(predict(model, task, splits.test)), splits.test.clean
     title = f"LFormer, α = {config.alpha}: {config.points} points of the first half in, the whole spiral out"
     show = spread(truth, PANELS)
     plots.spiral_figure(

@@ -15,10 +15,11 @@ from lformer.data.dataset import Prepared, Targets
 from lformer.data.parts import PanelPart, splits_of
 from lformer.data.splits import hold_out
 from lformer.estimators.inputs import Features, as_panel
+from lformer.evaluate import predict
 from lformer.nn import LFormer, LFormerConfig
 from lformer.panel import Array, Panel
 from lformer.tasks import Task
-from lformer.train import TrainConfig, fit, predict, seeded
+from lformer.train import TrainConfig, fit, seeded
 
 
 class LFormerEstimator(BaseEstimator):  # type: ignore[misc]

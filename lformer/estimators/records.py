@@ -18,11 +18,11 @@ from lformer.data.dataset import Targets
 from lformer.data.hide import hide, random_rows
 from lformer.data.parts import PanelPart
 from lformer.estimators.base import LFormerEstimator
+from lformer.evaluate import evaluate, predict
 from lformer.nn import LFormerConfig
 from lformer.panel import Array, Panel
-from lformer.panel.stamps import UNITS, as_stamps, missing
+from lformer.panel.stamps import as_stamps, elapsed, missing
 from lformer.tasks import Task
-from lformer.train import evaluate, predict
 
 
 class _RecordEstimator(LFormerEstimator):
@@ -333,7 +333,4 @@ def _clock(query_times: Any, origin: Any, unit: str, name: str) -> Array:
         raise ValueError(
             f"{name} must be of the kind of the times of X, {np.asarray(origin).dtype}; got {stamps.dtype}."
         )
-    since = stamps - origin
-    if kind in "mM":
-        return since / np.timedelta64(1, UNITS[unit])  # type: ignore[call-overload]
-    return since.astype(np.float64)
+    return elapsed(stamps, np.asarray(origin), unit)
