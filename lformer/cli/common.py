@@ -2,12 +2,25 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 console = Console()
+
+# How a table of observations is laid out, the same for every command that reads one.
+TableFile = Annotated[Path, typer.Argument(help="CSV or Parquet with one observation per row.")]
+IdColumn = Annotated[str, typer.Option("--id", help="Column that says whose observation it is.")]
+TimeColumn = Annotated[str, typer.Option("--time", help="Column of stamps: numbers or ISO 8601.")]
+ChannelColumn = Annotated[
+    str | None, typer.Option("--channel", help="Column that says what was observed; none if each has its own.")
+]
+ValueColumns = Annotated[
+    list[str] | None, typer.Option("--value", help="Column of the values; several if each channel has its own.")
+]
 
 
 @contextmanager

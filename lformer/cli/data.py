@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
-from lformer.cli.common import clear_errors, console
+from lformer.cli.common import ChannelColumn, IdColumn, TableFile, TimeColumn, ValueColumns, clear_errors, console
 
 app = typer.Typer(no_args_is_help=True, help="Benchmark data sets, and a look at your own data.")
 
@@ -115,15 +115,11 @@ def verify(name: Name) -> None:
 
 @app.command()
 def doctor(
-    file: Annotated[Path, typer.Argument(help="CSV or Parquet with one observation per row.")],
-    id: Annotated[str, typer.Option("--id", help="Column that says whose observation it is.")],
-    time: Annotated[str, typer.Option("--time", help="Column of stamps.")],
-    channel: Annotated[
-        str | None, typer.Option("--channel", help="Column that says what was observed; none if each has its own.")
-    ] = None,
-    value: Annotated[
-        list[str] | None, typer.Option("--value", help="Column of the values; several if each channel has its own.")
-    ] = None,
+    file: TableFile,
+    id: IdColumn,
+    time: TimeColumn,
+    channel: ChannelColumn = None,
+    value: ValueColumns = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write a report with pictures to this HTML file.")] = None,
     batch_size: Annotated[int, typer.Option(help="Series per batch, for the estimate of padding.")] = 64,
 ) -> None:

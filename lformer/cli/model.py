@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from lformer.cli.common import clear_errors, console
+from lformer.cli.common import ChannelColumn, IdColumn, TableFile, TimeColumn, ValueColumns, clear_errors, console
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,17 +37,13 @@ class Twice(StrEnum):
 
 
 def fit(
-    file: Annotated[Path, typer.Argument(help="CSV or Parquet with one observation per row.")],
-    id: Annotated[str, typer.Option("--id", help="Column that says whose observation it is.")],
-    time: Annotated[str, typer.Option("--time", help="Column of stamps: numbers or ISO 8601.")],
+    file: TableFile,
+    id: IdColumn,
+    time: TimeColumn,
     task: Annotated[Goal, typer.Option("--task", help="Predict a class or a number of each series.")],
     out: Annotated[Path, typer.Option("--out", help="Folder for the model; one that is there is replaced.")],
-    channel: Annotated[
-        str | None, typer.Option("--channel", help="Column that says what was observed; none if each has its own.")
-    ] = None,
-    value: Annotated[
-        list[str] | None, typer.Option("--value", help="Column of the values; several if each channel has its own.")
-    ] = None,
+    channel: ChannelColumn = None,
+    value: ValueColumns = None,
     target: Annotated[
         str | None, typer.Option("--target", help="Column to predict, the same in all rows of an id.")
     ] = None,
@@ -90,7 +86,7 @@ def fit(
 
 def predict(
     model: Annotated[Path, typer.Argument(help="Folder of a model that `lformer fit` or `save` wrote.")],
-    file: Annotated[Path, typer.Argument(help="CSV or Parquet with one observation per row.")],
+    file: TableFile,
     out: Annotated[Path, typer.Option("--out", help="CSV file for the answers, one row per id.")],
     id: Annotated[str | None, typer.Option("--id", help="Column of ids, if named otherwise than at fit.")] = None,
     time: Annotated[str | None, typer.Option("--time", help="Column of stamps, likewise.")] = None,
