@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lformer.batch import IrregularBatch
 from lformer.nn.attention import one_of
 from lformer.nn.embedder import Embedder, Embedding, TimeEmbedding
-from lformer.nn.predictor import Answer, head, pooled_mean, pooled_sum
+from lformer.nn.predictor import Answer, Pool, head
 from lformer.nn.query import check_answer, rows_until
 
 
@@ -70,6 +70,7 @@ class Framed(nn.Module):
         self.config = config
         channels = config.inputs * (2 if config.show_observed else 1)
         self.embedder = Embedder(channels, config.width, config.embedder, config.embedder_layers, config.time_embedding)
+        self.pool = Pool(config.width)
         self.head = head(config.width, config.outputs, config.head_layers)
 
     def rows(self, x: Tensor, batch: IrregularBatch) -> Tensor:
@@ -78,7 +79,7 @@ class Framed(nn.Module):
 
     def series(self, rows: Tensor, batch: IrregularBatch) -> Tensor:
         """(B, L, D) results of `rows` -> (B, D), what a series is answered from."""
-        return pooled_mean(pooled_sum(rows, batch.valid), batch.lengths)
+        return self.pool(self.pool.add(self.pool.start(len(batch), rows), rows, batch.lengths), batch.lengths)
 
     def queries(self, x: Tensor, batch: IrregularBatch, query_times: Tensor) -> Tensor:
         """(B, L, D) embedded rows, (B, Q) -> (B, Q, D), what each query is answered from."""

@@ -12,7 +12,7 @@ from lformer.batch import IrregularBatch, mean_interval
 from lformer.nn.attention import LayerState, LiquidGatedAttention, Mu, OutputGate, Rate, one_of
 from lformer.nn.embedder import Embedder, Embedding, TimeEmbedding
 from lformer.nn.mixer import FeedForward, LiquidMixer, SwiGLU
-from lformer.nn.predictor import Answer, head, pooled_mean, pooled_sum
+from lformer.nn.predictor import Answer, Pool, Pooling, head
 from lformer.nn.query import check_answer, merge
 from lformer.nn.softmax import SoftmaxAttention
 from lformer.ops import GateNorm, checks
@@ -34,6 +34,8 @@ class LFormerConfig:
         hidden: inner width of the channel mixer; 2.75 D if None.
         embedder, embedder_layers, time_embedding: see `Embedder`.
         head_layers: hidden layers of the predictor; 0 is a single linear map.
+        pooling: what answer "series" sees of the rows: their "mean" (paper), or "mean_last_max" side by side.
+        dropout: in training, share of the numbers set to 0 in embedded rows and in what each mixer adds to them.
         causal, gate_norm: non-causal with "sequence" is the paper's; causal with "prefix" can stream.
         first_interval: what the first row, which has none, is given. "typical" lets it write: the mean interval of
             its series in a non-causal model, the buffer `first_interval` otherwise. "zero" is the literal Δ_1 = 0.
@@ -52,6 +54,8 @@ class LFormerConfig:
     embedder_layers: int = 1
     time_embedding: TimeEmbedding = "none"
     head_layers: int = 0
+    pooling: Pooling = "mean"
+    dropout: float = 0.0
     causal: bool = False
     gate_norm: GateNorm = "sequence"
     first_interval: FirstInterval = "typical"
@@ -66,13 +70,15 @@ class LFormerConfig:
         choices = {
             "answer": Answer, "embedder": Embedding, "time_embedding": TimeEmbedding, "gate_norm": GateNorm,
             "first_interval": FirstInterval, "time_mixer": TimeMixer, "channel_mixer": ChannelMixer, "mu": Mu,
-            "rate": Rate, "output_gate": OutputGate,
+            "rate": Rate, "output_gate": OutputGate, "pooling": Pooling,
         }  # fmt: skip
         for name, allowed in choices.items():
             one_of(name, getattr(self, name), allowed)
         for name in ("inputs", "outputs", "width", "depth", "heads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1; got {self.dropout}.")
 
     def mixer(self) -> LiquidMixer:
         time_mixer: nn.Module
@@ -91,7 +97,7 @@ class LFormerConfig:
             )
         hidden = self.hidden or round(2.75 * self.width)
         channel_mixer = {"swiglu": SwiGLU, "feed_forward": FeedForward}[self.channel_mixer](self.width, hidden)
-        return LiquidMixer(self.width, time_mixer, channel_mixer)
+        return LiquidMixer(self.width, time_mixer, channel_mixer, self.dropout)
 
 
 class State(NamedTuple):
@@ -100,7 +106,7 @@ class State(NamedTuple):
     layers: tuple[LayerState, ...]
     time: Tensor  # (B,) float64, of the last row since the start of the series
     rows: Tensor  # (B,) how many so far
-    pooled: Tensor  # (B, D) sum of the last mixer's rows, for answers per series
+    pooled: Tensor  # (B, D) or (B, 3 D) what `Pool` keeps of the last mixer's rows, for answers per series
 
 
 class LFormer(nn.Module):
@@ -120,7 +126,10 @@ class LFormer(nn.Module):
             config.inputs, config.width, config.embedder, config.embedder_layers, config.time_embedding
         )
         self.mixers = nn.ModuleList(config.mixer() for _ in range(config.depth))
-        self.head = head(config.width, config.outputs, config.head_layers)
+        self.dropout = nn.Dropout(config.dropout)
+        self.pool = Pool(config.width, config.pooling)
+        pooled = config.answer == "series"
+        self.head = head(self.pool.outputs if pooled else config.width, config.outputs, config.head_layers)
         self.register_buffer("first_interval", torch.tensor(1.0))
         self.first_interval: Tensor
 
@@ -155,6 +164,7 @@ class LFormer(nn.Module):
             merged = merge(batch.times, deltas, lengths, batch.query_times, before)
             x = merged.arrange(x, self.embedder(empty, batch.query_times))
             deltas, lengths, reads = merged.deltas, merged.lengths, merged.reads
+        x = self.dropout(x)
 
         layers: list[LayerState] = []
         for n, mixer in enumerate(self.blocks):
@@ -165,10 +175,10 @@ class LFormer(nn.Module):
                 x = mixer(x, deltas, lengths=lengths, reads=reads)
 
         count = batch.lengths if state is None else state.rows + batch.lengths
-        pooled = x.new_zeros(len(batch), x.shape[2]) if state is None else state.pooled
+        pooled = self.pool.start(len(batch), x) if state is None else state.pooled
         if self.config.answer == "series":
-            pooled = pooled + pooled_sum(x, batch.valid)
-            x = pooled_mean(pooled, count)
+            pooled = self.pool.add(pooled, x, batch.lengths)
+            x = self.pool(pooled, count)
         elif merged is not None:
             x = merged.answers(x)
         prediction = self.head(x)
@@ -183,7 +193,7 @@ class LFormer(nn.Module):
             layers=tuple(mixer.liquid.init_state(batch) for mixer in self.blocks),
             time=torch.zeros(batch, dtype=_clock_dtype(like.device), device=like.device),
             rows=torch.zeros(batch, dtype=torch.int64, device=like.device),
-            pooled=torch.zeros(batch, self.config.width, dtype=like.dtype, device=like.device),
+            pooled=self.pool.start(batch, like),
         )
 
     def step(self, values: Tensor, delta: Tensor, state: State) -> tuple[Tensor, State]:
@@ -210,8 +220,8 @@ class LFormer(nn.Module):
             layers.append(layer)
         count, pooled = state.rows + 1, state.pooled
         if self.config.answer == "series":
-            pooled = pooled + x
-            x = pooled_mean(pooled, count)
+            pooled = self.pool.add(pooled, x[:, None], torch.ones_like(count))
+            x = self.pool(pooled, count)
         return self.head(x), State(tuple(layers), time, count, pooled)
 
     @property

@@ -40,10 +40,12 @@ class LiquidMixer(nn.Module):
         width: D.
         time_mixer: mixes rows; `LiquidGatedAttention`, or anything called as it is.
         channel_mixer: mixes the channels of a row; `SwiGLU`, or any (..., D) -> (..., D).
+        dropout: in training, share of the numbers set to 0 in what either adds.
     """
 
-    def __init__(self, width: int, time_mixer: nn.Module, channel_mixer: nn.Module) -> None:
+    def __init__(self, width: int, time_mixer: nn.Module, channel_mixer: nn.Module, dropout: float = 0.0) -> None:
         super().__init__()
+        self.dropout = nn.Dropout(dropout)
         self.time_norm = nn.LayerNorm(width)
         self.time_mixer = time_mixer
         self.channel_norm = nn.LayerNorm(width)
@@ -53,7 +55,8 @@ class LiquidMixer(nn.Module):
         self, x: Tensor, deltas: Tensor, *, lengths: Tensor | None = None, reads: Tensor | None = None
     ) -> Tensor:
         """(B, L, D), (B, L) -> (B, L, D)"""
-        return self._channels(x + self.time_mixer(self.time_norm(x), deltas, lengths=lengths, reads=reads))
+        y = self.time_mixer(self.time_norm(x), deltas, lengths=lengths, reads=reads)
+        return self._channels(x + self.dropout(y))
 
     def scan(
         self,
@@ -68,7 +71,7 @@ class LiquidMixer(nn.Module):
         y, state = self.liquid.forward(
             self.time_norm(x), deltas, lengths=lengths, reads=reads, state=state, return_state=True
         )
-        return self._channels(x + y), state
+        return self._channels(x + self.dropout(y)), state
 
     def step(self, x: Tensor, delta: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         """(B, D), (B,) -> (B, D) and the new state"""
@@ -86,4 +89,4 @@ class LiquidMixer(nn.Module):
         return self.time_mixer
 
     def _channels(self, x: Tensor) -> Tensor:
-        return x + self.channel_mixer(self.channel_norm(x))
+        return x + self.dropout(self.channel_mixer(self.channel_norm(x)))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 Answer = Literal["series", "step", "query"]
+Pooling = Literal["mean", "mean_last_max"]
 
 
 def head(width: int, outputs: int, layers: int = 0) -> nn.Sequential:
@@ -14,11 +15,44 @@ def head(width: int, outputs: int, layers: int = 0) -> nn.Sequential:
     return nn.Sequential(*hidden, nn.Linear(width, outputs))
 
 
-def pooled_mean(total: Tensor, count: Tensor) -> Tensor:
-    """(B, D) sum over valid rows, (B,) their number -> (B, D) mean; zeros for an empty series."""
-    return total / count.clamp(min=1)[:, None].to(total.dtype)
+class Pool(nn.Module):
+    """Rows of a series to one vector: their mean (paper), or mean, last row and greatest values side by side.
+
+    What it keeps of a series is running, so a series may come in pieces or row by row.
+    """
+
+    def __init__(self, width: int, kind: Pooling = "mean") -> None:
+        super().__init__()
+        self.width, self.kind = width, kind
+        self.outputs = width if kind == "mean" else 3 * width
+
+    def start(self, batch: int, like: Tensor) -> Tensor:
+        """-> (B, D) or (B, 3 D): sum, last row and maximum before the first row"""
+        kept = like.new_zeros(batch, self.outputs)
+        kept[:, 2 * self.width :] = -torch.inf
+        return kept
+
+    def add(self, kept: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
+        """(B, D or 3 D), (B, L, D), (B,) -> (B, D or 3 D) after these rows; padding is left out"""
+        D = self.width
+        valid = (torch.arange(x.shape[1], device=x.device) < lengths[:, None])[..., None]
+        total = kept[:, :D] + torch.where(valid, x, 0).sum(dim=1)
+        if self.kind == "mean":
+            return total
+        rows = torch.cat([kept[:, None, D : 2 * D], x], dim=1)
+        last = rows.gather(1, lengths[:, None, None].expand(-1, 1, D)).squeeze(1)
+        return torch.cat([total, last, torch.maximum(kept[:, 2 * D :], _greatest(x, valid))], dim=1)
+
+    def forward(self, kept: Tensor, count: Tensor) -> Tensor:
+        """(B, D or 3 D), (B,) rows so far -> (B, D or 3 D); zeros for an empty series"""
+        mean = kept[:, : self.width] / count.clamp(min=1)[:, None].to(kept.dtype)
+        if self.kind == "mean":
+            return mean
+        return torch.cat([mean, torch.where(count[:, None] > 0, kept[:, self.width :], 0)], dim=1)
 
 
-def pooled_sum(x: Tensor, valid: Tensor) -> Tensor:
-    """(B, L, D), (B, L) bool -> (B, D), padding left out."""
-    return torch.where(valid[..., None], x, 0).sum(dim=1)
+def _greatest(x: Tensor, valid: Tensor) -> Tensor:
+    """(B, L, D), (B, L, 1) -> (B, D), -inf where there is no valid row"""
+    if x.shape[1] == 0:
+        return x.new_full((x.shape[0], x.shape[2]), -torch.inf)
+    return torch.where(valid, x, -torch.inf).amax(dim=1)
