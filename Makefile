@@ -4,13 +4,17 @@ VENV := .venv
 READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types speed clean
+.PHONY: demo test test-gpu lint types speed docs clean
 
 demo: $(READY)  ## train on noisy irregular spirals for two minutes; look at runs/demo/
 	$(BIN)/lformer demo
 
 test: $(READY)  ## the whole test suite
 	$(BIN)/python -m pytest
+
+# With the Python that has the machine's CUDA build of torch, not the pinned one. cuBLAS asks for the workspace setting.
+test-gpu:  ## the tests that need a CUDA device
+	CUBLAS_WORKSPACE_CONFIG=:4096:8 $(PYTHON) -m pytest -m gpu tests
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -22,10 +26,13 @@ types: $(READY)
 speed: $(READY)  ## length sweep against GRU and Transformer on this CPU; look at runs/speed/
 	$(BIN)/lformer speed
 
+docs: $(READY)  ## the documentation site; open runs/site/index.html
+	$(BIN)/mkdocs build --strict
+
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lformer needs Python 3.11 or newer; call make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,plots,data]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,plots,data,docs]"
 	touch $(READY)
 
 clean:

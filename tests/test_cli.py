@@ -84,10 +84,10 @@ def test_speed_prints_ratios_and_saves_record_and_figure(tmp_path: Path) -> None
     assert result.exit_code == 0, result.output
     for word in ("lformer-causal", "gru", "transformer", "exponent", "causal over non-causal", "×"):
         assert word in result.output
-    record = json.loads((tmp_path / "speed.json").read_text())
+    record = json.loads((tmp_path / "cpu.json").read_text())
     assert len(record["cells"]) == 2 * 2 * 4
     assert all(cell["seconds"] > 0 and cell["peak_bytes"] > 0 for cell in record["cells"])
-    assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "cpu.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_version_is_the_packages() -> None:

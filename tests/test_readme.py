@@ -4,7 +4,10 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from lformer.bench import records, tables
+from lformer.bench.speed import readme as speed_gpu
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -32,7 +35,14 @@ def test_the_results_are_the_committed_records() -> None:
 
 
 def test_the_speed_tables_are_the_committed_record() -> None:
-    assert tables.speed(record("speed.json"), batch=8) in README
+    assert tables.speed(record("speed/cpu.json"), batch=8) in README
+
+
+def test_the_gpu_tables_are_the_committed_record() -> None:
+    assert README.count(speed_gpu.BEGIN) == README.count(speed_gpu.END) == 1
+    if not (ROOT / "results" / "speed" / "cuda.json").exists():
+        pytest.skip("no record of a GPU is committed")
+    assert speed_gpu.filled(README, record("speed/cuda.json")) == README
 
 
 def test_every_link_and_picture_exists() -> None:

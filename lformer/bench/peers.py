@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from lformer import ops
 from lformer.batch import IrregularBatch
-from lformer.nn import LFormer, LFormerConfig
+from lformer.nn import LFormer, LFormerConfig, LiquidGatedAttention
 
 FEATURES, CLASSES, WIDTH, DEPTH, HEADS = 12, 7, 64, 2, 4
 
@@ -28,9 +30,24 @@ class Sequence(nn.Module):
         return self.head(x.mean(dim=1))
 
 
-def lformer(causal: bool) -> nn.Module:
+class SimpleGLA(LiquidGatedAttention):
+    """Causal liquid gated attention by flash-linear-attention's kernels: log-gates -û, keys weighted by 1 - g."""
+
+    def forward(self, x: Tensor, deltas: Tensor, **_: Any) -> Any:
+        """(B, L, D), (B, L) -> (B, L, D); rows that only read and states are left to our own."""
+        attention = import_module("fla.ops.simple_gla").chunk_simple_gla
+        q, k, v, o, gate = self._project(x)
+        decay = ops.normalise_decay(self._decay(gate, deltas, None, None), self.gate_norm)
+        writes = -torch.expm1(-decay)[..., None].to(k.dtype)
+        y, _state = attention(q, k * writes, v, g=-decay, scale=1.0)
+        return self._emit(y, o)
+
+
+def lformer(causal: bool = False, backend: str = "auto") -> LFormer:
     return LFormer(
-        LFormerConfig(inputs=FEATURES, outputs=CLASSES, width=WIDTH, depth=DEPTH, heads=HEADS, causal=causal)
+        LFormerConfig(
+            inputs=FEATURES, outputs=CLASSES, width=WIDTH, depth=DEPTH, heads=HEADS, causal=causal, backend=backend
+        )
     )
 
 
@@ -49,18 +66,57 @@ def mambapy() -> nn.Module:
     return Sequence(Mamba(MambaConfig(d_model=WIDTH, n_layers=DEPTH)))
 
 
-PEERS: dict[str, Callable[[], nn.Module]] = {
-    "lformer": lambda: lformer(causal=False),
-    "lformer-causal": lambda: lformer(causal=True),
-    "gru": gru,
-    "transformer": transformer,
-    "mambapy": mambapy,
+def mamba() -> nn.Module:
+    """By its own CUDA kernels. No norms between the layers, as the paper's parameter count has it."""
+    layer = import_module("mamba_ssm").Mamba
+    return Sequence(nn.Sequential(*(layer(d_model=WIDTH, d_state=16, d_conv=4, expand=2) for _ in range(DEPTH))))
+
+
+def simple_gla() -> nn.Module:
+    """Causal LFormer with the operator of flash-linear-attention in every layer."""
+    model = lformer(causal=True, backend="parallel")
+    for mixer in model.blocks:
+        mixer.time_mixer = SimpleGLA(WIDTH, HEADS, causal=True, backend="parallel")
+    return model
+
+
+class Peer(NamedTuple):
+    """How a model is made, and what that needs."""
+
+    build: Callable[[], nn.Module]
+    package: str = ""  # to be installed
+    cuda: bool = False  # whether it has kernels for GPUs alone
+
+
+PEERS: dict[str, Peer] = {
+    "lformer": Peer(lformer),
+    "lformer-causal": Peer(lambda: lformer(causal=True)),
+    "lformer-plain": Peer(lambda: lformer(backend="parallel")),
+    "lformer-plain-causal": Peer(lambda: lformer(causal=True, backend="parallel")),
+    "gru": Peer(gru),
+    "transformer": Peer(transformer),
+    "mambapy": Peer(mambapy, package="mambapy"),
+    "mamba": Peer(mamba, package="mamba_ssm", cuda=True),
+    "simple-gla": Peer(simple_gla, package="fla", cuda=True),
 }
 
 
-def available() -> list[str]:
-    """The peers whose packages are installed."""
-    return [name for name in PEERS if name != "mambapy" or find_spec("mambapy")]
+def build(name: str) -> nn.Module:
+    """A peer, or a baseline of the benchmark in the sizes of the comparison."""
+    if name in PEERS:
+        return PEERS[name].build()
+    from lformer.baselines import BASELINES  # some of them need more than torch and numpy
+
+    model, config = BASELINES[name]
+    return model(config(inputs=FEATURES, outputs=CLASSES, width=WIDTH, depth=DEPTH))
+
+
+def available(device: str = "cpu") -> list[str]:
+    """The peers that can run here, then the baselines."""
+    from lformer.baselines import BASELINES
+
+    here = [n for n, p in PEERS.items() if (not p.package or find_spec(p.package)) and (device == "cuda" or not p.cuda)]
+    return [*here, *(name for name in BASELINES if name not in PEERS)]
 
 
 def random_batch(batch: int, length: int, device: str = "cpu", seed: int = 0) -> IrregularBatch:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import Tensor
 
 from lformer.bench.layout import WORDS
-from lformer.bench.speed import Cell
 
 if TYPE_CHECKING:
     from lformer.bench.records import Record
@@ -62,35 +61,6 @@ def spiral_figure(path: Path, truth: Tensor, prediction: Tensor, observed: list[
         axis.axis("off")
     figure.suptitle(title)
     figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
-
-
-def speed_figure(path: Path, cells: Sequence[Cell], batch: int) -> None:
-    """Time and memory against length at one batch size, both axes logarithmic."""
-    plt = require_matplotlib()
-    panels: list[tuple[str, str, str, float]] = [
-        ("forward", "seconds", "forward, ms", 1e3),
-        ("training step", "seconds", "training step, ms", 1e3),
-        ("training step", "peak_bytes", "training step, peak MiB", 2.0**-20),
-    ]
-    figure, axes = plt.subplots(1, len(panels), figsize=(4.4 * len(panels), 4.2), layout="constrained")
-    for axis, (work, value, label, unit) in zip(axes, panels, strict=True):
-        chosen = [c for c in cells if c.work == work and c.batch == batch and c.seconds is not None]
-        for model in dict.fromkeys(c.model for c in chosen):
-            own = [c for c in chosen if c.model == model]
-            ours = model.startswith("lformer")
-            axis.plot(
-                [c.length for c in own], [unit * getattr(c, value) for c in own], marker="o", markersize=4,
-                linewidth=2.4 if ours else 1.2, linestyle="--" if model.endswith("causal") else "-", label=model,
-            )  # fmt: skip
-        axis.set_xscale("log", base=2)
-        axis.set_yscale("log")
-        axis.set_xlabel("length")
-        axis.set_title(label)
-        axis.grid(alpha=0.25)
-    axes[0].legend(frameon=False)
-    figure.suptitle(f"batch {batch}")
     figure.savefig(path, dpi=130)
     plt.close(figure)
 

@@ -1,7 +1,7 @@
 """`lformer demo` and `lformer speed`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.table import Table
@@ -42,47 +42,88 @@ def demo(
 
 
 def speed(
-    lengths: Annotated[str, typer.Option(help="Lengths, separated by commas.")] = "512,1024,2048,4096,8192,16384",
-    batches: Annotated[str, typer.Option(help="Batch sizes, separated by commas.")] = "1,8,32",
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="What to measure.")] = "cpu",
+    quick: Annotated[bool, typer.Option("--quick", help="A first look: fewer lengths and repeats.")] = False,
+    lengths: Annotated[
+        str | None,
+        typer.Option(help="Separated by commas; 512 to 16384 on a CPU, 64 to 131072 on a GPU if not given."),
+    ] = None,
+    batches: Annotated[
+        str | None, typer.Option(help="Batch sizes, separated by commas; 1,8,32 if not given. One on a GPU, 8.")
+    ] = None,
     models: Annotated[
-        str, typer.Option(help="Any of lformer, lformer-causal, gru, transformer and, if installed, mambapy.")
-    ] = "lformer,lformer-causal,gru,transformer",
-    limit: Annotated[float, typer.Option(help="Seconds one call may take before longer series are given up.")] = 20.0,
-    memory: Annotated[float, typer.Option(help="GiB one call may take, likewise.")] = 12.0,
+        str | None,
+        typer.Option(
+            help="Any of lformer, lformer-causal, gru, transformer (these if not given), lformer-plain, "
+            "lformer-plain-causal, the baselines and, if installed, mambapy; on a GPU also mamba and simple-gla."
+        ),
+    ] = None,
+    limit: Annotated[
+        float | None,
+        typer.Option(help="Seconds one call may take before longer series are given up; 20 on a CPU, 2 on a GPU."),
+    ] = None,
+    memory: Annotated[float, typer.Option(help="GiB one call may take, likewise; on a GPU what there is.")] = 12.0,
     system_allocator: Annotated[
         bool, typer.Option("--system-allocator", help="Let the C library return freed memory to the system.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Folder for the record and the figure.")] = Path("runs/speed"),
+    out: Annotated[Path, typer.Option(help="Folder for the record, tables and figure.")] = Path("runs/speed"),
 ) -> None:
-    """Time and memory against length on this CPU: LFormer, non-causal and causal, beside its peers."""
-    from lformer.bench import plots
-    from lformer.bench import speed as bench
-
+    """Time and memory against length, LFormer beside its peers; on a GPU also throughput and how far from the floor."""
     with clear_errors():
-        plots.require_matplotlib()
-        config = bench.SpeedConfig(
-            lengths=_numbers(lengths), batches=_numbers(batches), models=tuple(models.split(",")), limit=limit,
-            memory=memory, allocator="system" if system_allocator else "keep", folder=out,
-        )  # fmt: skip
-        with console.status("measuring") as status:
-            record = bench.run(
-                config, lambda c: status.update(f"batch {c.batch}, length {c.length:,}: {c.model}, {c.work}")
-            )
-    cells = [bench.Cell(**cell) for cell in record["cells"]]
-    for work in bench.WORKS:
+        given = {
+            "lengths": lengths and _numbers(lengths),
+            "models": models and tuple(models.split(",")),
+            "limit": limit,
+            "folder": out,
+        }
+        given = {name: value for name, value in given.items() if value is not None}
+        if device == "cpu":
+            allocator = "system" if system_allocator else "keep"
+            given |= {"batches": _numbers(batches)} if batches else {}
+            _speed_cpu(given | {"memory": memory, "allocator": allocator}, quick)
+        else:
+            given |= {"batch": _numbers(batches)[0]} if batches else {}
+            _speed_gpu(given, quick)
+
+
+def _speed_cpu(given: dict[str, Any], quick: bool) -> None:
+    from lformer.bench import plots
+    from lformer.bench.speed import WORKS, Cell, SpeedConfig, cpu, figures, table
+
+    plots.require_matplotlib()
+    config = SpeedConfig(**((SpeedConfig.QUICK if quick else {}) | given))
+    with console.status("measuring") as status:
+        record = cpu.run(config, lambda c: status.update(f"batch {c.batch}, length {c.length:,}: {c.model}, {c.work}"))
+    cells = [Cell(**cell) for cell in record["cells"]]
+    for work in WORKS:
         for batch in config.batches:
-            header, *body = bench.table(cells, work, batch)
-            table = Table(title=f"{work}, batch {batch}")
+            header, *body = table(cells, work, batch)
+            shown = Table(title=f"{work}, batch {batch}")
             for n, name in enumerate(header):
-                table.add_column(name, justify="right" if n else "left")
+                shown.add_column(name, justify="right" if n else "left")
             for row in body:
-                table.add_row(*row)
-            console.print(table)
+                shown.add_row(*row)
+            console.print(shown)
     for name, value in record["summary"].items():
         console.print(f"{name}: {value:.3g}", highlight=False)
-    batch = int(record["summary"]["batch"])
-    plots.speed_figure(out / "speed.png", cells, batch)
-    console.print(f"Figure: {out / 'speed.png'}   Record: {out / 'speed.json'}")
+    figures.draw(config.folder / "cpu.png", cells, int(record["summary"]["batch"]))
+    console.print(f"Figure: {config.folder / 'cpu.png'}   Record: {config.folder / 'cpu.json'}")
+
+
+def _speed_gpu(given: dict[str, Any], quick: bool) -> None:
+    from lformer.bench.speed import figures, studies, tables
+
+    config = (studies.StudiesConfig.quick if quick else studies.StudiesConfig)(**given)
+    with console.status("measuring") as status:
+        record = studies.run(config, lambda found: status.update(str(found)))
+    console.print(tables.page(record), highlight=False, markup=False)
+    try:
+        figures.draw_gpu(config.folder / "cuda.png", record)
+    except ImportError as error:  # the record is what matters, and a figure can be drawn from it elsewhere
+        console.print(str(error), markup=False)
+    console.print(f"Record, tables and figure: {config.folder}/cuda.json, .md, .png")
+    if tables.failures(record):
+        raise typer.Exit(1)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -1,23 +1,21 @@
 """The speed sweep: what it counts, what it fits, and when it gives a cell up."""
 
 import math
+import sys
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 
 from lformer.bench import peers
-from lformer.bench.speed import (
-    Cell,
-    LiveBytes,
-    SpeedConfig,
-    _hopeless,
-    attempt,
-    call,
-    growth_exponent,
-    measure,
-    summary,
-    table,
-)
+from lformer.bench.speed import cpu, timing
+from lformer.bench.speed.cells import Cell, growth_exponent, summary
+from lformer.bench.speed.sweep import TIME_OVER, SpeedConfig, hopeless, sweep
+from lformer.bench.speed.tables import table
+from lformer.bench.speed.timing import Budget, LiveBytes, Measured, attempt, call, measure
+
+ONCE = Budget(1, 0.0)
 
 
 def cell(model: str, length: int, seconds: float | None, peak: int | None = 2**20, note: str = "") -> Cell:
@@ -52,12 +50,16 @@ def test_the_exponent_of_a_power_law_is_found(power: float) -> None:
 
 def test_a_cell_is_given_up_when_the_ones_before_say_so() -> None:
     config = SpeedConfig(limit=10.0, memory=1.0)
-    assert _hopeless([], 1024, config) == ""
-    assert _hopeless([cell("x", 512, 2.0)], 1024, config) == ""
-    assert _hopeless([cell("x", 512, 3.0)], 1024, config) == "OOT"  # nothing is known yet: quadratic
-    assert _hopeless([cell("x", 256, 1.5), cell("x", 512, 3.0)], 1024, config) == ""  # linear so far
-    assert _hopeless([cell("x", 512, 0.1, 2**30)], 1024, config) == "OOM"
-    assert _hopeless([cell("x", 512, None, None, "OOM")], 1024, config) == "OOM"
+    assert hopeless([], 1024, config) == ""
+    assert hopeless([cell("x", 512, 2.0)], 1024, config) == ""
+    assert hopeless([cell("x", 512, 3.0)], 1024, config) == "OOT"  # nothing is known yet: quadratic
+    assert hopeless([cell("x", 256, 1.5), cell("x", 512, 3.0)], 1024, config) == ""  # linear so far
+    assert hopeless([cell("x", 256, 6.0), cell("x", 512, 6.0)], 1024, config) == "OOT"  # flat: linear at least
+    assert hopeless([cell("x", 512, 0.1, 2**30)], 1024, config) == "OOM"
+    assert hopeless([cell("x", 512, None, None, "OOM")], 1024, config) == "OOM"
+    failed = cell("x", 512, None, None, "failed: once")
+    assert hopeless([failed], 1024, config) == ""  # another length may work
+    assert hopeless([cell("x", 256, 3.0), failed], 1024, config) == "OOT"
 
 
 def test_the_summary_takes_the_worst_case() -> None:
@@ -70,17 +72,161 @@ def test_the_summary_takes_the_worst_case() -> None:
     assert table(cells, "forward", 8)[2][1] == "1500 ms (1.5×)"
 
 
-def test_a_call_that_needs_too_much_memory_is_a_cell_and_any_other_error_an_error() -> None:
-    assert attempt(lambda: torch.empty(2**50).fill_(1)) is None
-    with pytest.raises(RuntimeError, match="size of tensor"):
-        attempt(lambda: torch.ones(2) + torch.ones(3))
+def test_a_call_that_fails_is_a_cell_that_says_why() -> None:
+    assert attempt(lambda: torch.empty(2**50).fill_(1)) == "OOM"
+    said = attempt(lambda: torch.ones(2) + torch.ones(3))
+    assert isinstance(said, str)
+    assert said.startswith("failed: RuntimeError: The size of tensor a (2)")
+
+    def broken() -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
+
+    assert attempt(broken) == "failed: RuntimeError: CUDA error: an illegal memory access was encountered"
 
 
-@pytest.mark.parametrize("name", peers.PEERS)
+def test_a_broken_model_costs_its_own_cells_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> torch.nn.Module:
+        raise ImportError("no such library")
+
+    monkeypatch.setitem(peers.PEERS, "gru", peers.Peer(broken))
+    config = SpeedConfig(lengths=(8,), batches=(2,), models=("gru", "lformer"), budget=ONCE)
+    found = list(sweep(config))
+    assert [c.note for c in found] == ["failed: ImportError: no such library", ""] * 2
+    assert [c.seconds is not None for c in found] == [False, True] * 2
+
+
+def test_after_the_deadline_cells_are_named_and_not_begun() -> None:
+    config = SpeedConfig(lengths=(8, 16), batches=(2,), models=("lformer",), budget=ONCE, deadline=-1.0)
+    assert [(c.length, c.seconds, c.note) for c in sweep(config)] == [
+        (8, None, TIME_OVER), (8, None, TIME_OVER), (16, None, TIME_OVER), (16, None, TIME_OVER)
+    ]  # fmt: skip
+
+
+def test_an_interrupted_run_keeps_what_it_has(tmp_path: Path) -> None:
+    def interrupt(found: Cell) -> None:
+        if found.model == "lformer-causal":
+            raise KeyboardInterrupt
+
+    config = SpeedConfig(lengths=(8,), batches=(2,), models=("lformer", "lformer-causal"), budget=ONCE, folder=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        cpu.run(config, interrupt)
+    assert '"model": "lformer"' in (tmp_path / "cpu.json").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["cpu.json"]
+
+
+@pytest.mark.parametrize("name", [name for name in peers.available() if name in peers.PEERS])
 def test_every_peer_answers_and_learns(name: str) -> None:
-    model, batch = peers.PEERS[name](), peers.random_batch(2, 40)
+    model, batch = peers.build(name), peers.random_batch(2, 40)
     assert model(batch).shape == (2, peers.CLASSES)
-    seconds, peak = measure(call(model, batch, "training step"), seconds=0.0)
-    assert seconds > 0
-    assert peak > 40 * 2 * peers.WIDTH * 4
-    assert all(p.grad is not None for p in model.parameters())
+    seen: list[int] = []
+    hooks = [p.register_hook(lambda g: seen.append(g.numel())) for p in model.parameters()]
+    found = measure(call(model, batch, "training step"), budget=ONCE)
+    assert found.seconds > 0
+    assert found.peak_bytes > 40 * 2 * peers.WIDTH * 4
+    assert len(seen) >= 2 * len(hooks)  # warm-up and one call, every parameter
+    assert all(p.grad is None for p in model.parameters())  # the next call begins with the same memory
+
+
+def test_every_baseline_can_join_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lformer.baselines import BASELINES
+
+    monkeypatch.setitem(BASELINES, "gru again", BASELINES["gru"])
+    assert "gru again" in peers.available()
+    config = SpeedConfig(lengths=(8,), batches=(2,), models=("gru again",), works=("forward",), budget=ONCE)
+    (found,) = sweep(config)
+    assert found.seconds is not None
+    assert found.seconds > 0
+
+
+def test_what_needs_a_gpu_or_a_package_is_no_choice_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not {"mamba", "simple-gla"} & set(peers.available("cpu"))
+    monkeypatch.setitem(peers.PEERS, "kernels", peers.Peer(peers.gru, cuda=True))
+    monkeypatch.setitem(peers.PEERS, "absent", peers.Peer(peers.gru, package="no_such_package"))
+    assert {"kernels", "absent"} & set(peers.available("cpu")) == set()
+    assert {"kernels", "absent"} & set(peers.available("cuda")) == {"kernels"}
+    with pytest.raises(ValueError, match=r"cannot measure mamba; there are lformer, .*mamba and simple-gla need a GPU"):
+        SpeedConfig(models=("mamba",))
+
+
+def test_simple_gla_computes_causal_liquid_gated_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kernels need a GPU; their recurrence, `S = e^g S + kᵀ v`, `y = scale q S`, stands in for them here."""
+
+    def recurrence(q, k, v, g, scale):  # type: ignore[no-untyped-def]
+        state, rows = torch.zeros(q.shape[0], *q.shape[2:], v.shape[-1]), []
+        for n in range(q.shape[1]):
+            state = g[:, n].exp()[..., None, None] * state + k[:, n, ..., None] * v[:, n, :, None]
+            rows.append(scale * (q[:, n, :, None] @ state).squeeze(-2))
+        return torch.stack(rows, dim=1), None
+
+    fla = ModuleType("fla.ops.simple_gla")
+    fla.chunk_simple_gla = recurrence  # type: ignore[attr-defined]
+    for name, stub in (("fla", ModuleType("fla")), ("fla.ops", ModuleType("fla.ops")), ("fla.ops.simple_gla", fla)):
+        monkeypatch.setitem(sys.modules, name, stub)
+    theirs, ours = peers.build("simple-gla"), peers.build("lformer-plain-causal")
+    ours.load_state_dict(theirs.state_dict())
+    batch = peers.random_batch(2, 40)
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(batch), ours(batch), rtol=1e-4, atol=1e-5)
+
+
+def test_mamba_is_two_layers_of_the_papers_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, int]] = []
+
+    class Mamba(torch.nn.Identity):
+        def __init__(self, **sizes: int) -> None:
+            super().__init__()
+            asked.append(sizes)
+
+    package = ModuleType("mamba_ssm")
+    package.Mamba = Mamba  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "mamba_ssm", package)
+    assert peers.build("mamba")(peers.random_batch(2, 8)).shape == (2, peers.CLASSES)
+    assert asked == 2 * [{"d_model": 64, "d_state": 16, "d_conv": 4, "expand": 2}]
+
+
+class FakeEvent:
+    """A CUDA event on a clock that the test moves."""
+
+    now = 0.0
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        self.at = FakeEvent.now
+
+    def elapsed_time(self, other: "FakeEvent") -> float:
+        return 1e3 * (other.at - self.at)
+
+
+@pytest.mark.parametrize(("seconds", "warm", "timed"), [(0.001, 3, 20), (0.05, 3, 6), (0.2, 2, 3), (0.4, 2, 1)])
+def test_on_a_gpu_calls_are_timed_by_events_after_a_warm_up(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, warm: int, timed: int
+) -> None:
+    calls: list[float] = []
+
+    def run() -> None:
+        calls.append(FakeEvent.now)
+        FakeEvent.now += 5.0 if len(calls) == 1 else seconds  # the first compiles
+
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 100)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 350)
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: FakeEvent.now)
+    found = measure(run, "cuda", Budget(20, 0.31))
+    assert found.seconds == pytest.approx(seconds)
+    assert found.peak_bytes == 250
+    assert len(calls) == warm + timed
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_gpu_memory_is_what_a_call_allocates_and_time_is_the_gpus() -> None:
+    run = lambda: torch.empty(2**20, device="cuda").normal_().sort()  # noqa: E731
+    found = measure(run, "cuda", Budget(5, 1.0))
+    assert 4 * 2**20 <= found.peak_bytes <= 64 * 2**20
+    assert 1e-6 < found.seconds < 1.0
+    assert attempt(lambda: torch.empty(2**45, device="cuda"), "cuda") == "OOM"
+    assert isinstance(attempt(run, "cuda", Budget(5, 1.0)), Measured)

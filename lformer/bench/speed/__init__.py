@@ -1,0 +1,12 @@
+"""Time, memory and throughput: LFormer and its peers on one machine, in one run.
+
+From small to large: cells and timing, the sweep over lengths, throughput, the machine's own rates and the floor that is
+counted from them; then the run on a CPU (`cpu`), the three studies on a GPU (`studies`), tables and figure. Needs torch
+and numpy alone, as `python -m lformer.bench.speed`; only the figure needs the extra `plots`.
+"""
+
+from lformer.bench.speed.cells import WORKS, Cell
+from lformer.bench.speed.sweep import SpeedConfig
+from lformer.bench.speed.tables import table
+
+__all__ = ["WORKS", "Cell", "SpeedConfig", "table"]

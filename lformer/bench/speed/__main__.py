@@ -1,0 +1,33 @@
+"""`python -m lformer.bench.speed`: the same as `lformer speed`, without what a terminal likes and without a figure."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from lformer.bench.speed import SpeedConfig, cpu, studies, tables
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m lformer.bench.speed", description=__doc__)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--quick", action="store_true", help="a first look: fewer lengths and repeats")
+    parser.add_argument("--out", type=Path, default=Path("runs/speed"), help="folder for the record")
+    given = parser.parse_args(arguments)
+    if given.device == "cuda":
+        make = studies.StudiesConfig.quick if given.quick else studies.StudiesConfig
+        print(tables.page(studies.run(make(folder=given.out), _tell)))
+    else:
+        few: dict[str, Any] = SpeedConfig.QUICK if given.quick else {}
+        print(json.dumps(cpu.run(SpeedConfig(folder=given.out, **few), _tell)["summary"], indent=1))
+
+
+def _tell(cell: object) -> None:
+    print(cell, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
