@@ -48,10 +48,10 @@ def predict(file: Path, *options: str) -> pd.DataFrame:
     return pd.read_csv(out)
 
 
-def refused(*arguments: str) -> str:
-    """The one line of a command that a user can put right."""
+def refused(*arguments: str, code: int = 1) -> str:
+    """The one line of a command that a user can put right: 1 if it is about the data, 2 about the request."""
     result = call(*arguments)
-    assert result.exit_code == 2, result.output
+    assert result.exit_code == code, result.output
     assert "Traceback" not in result.output
     assert result.output.startswith("error: ")
     return flat(result.output)
@@ -117,7 +117,7 @@ def test_numbers_from_a_second_file_and_channels_in_columns(tmp_path: Path) -> N
     assert "MAE" in text
     assert json.loads((tmp_path / "model/columns.json").read_text()) == {
         "id": "who", "time": "when", "channel": None, "value": ["k", "na"], "on_duplicate": "error",
-        "stamps": "calendar stamps",
+        "static": [],
     }  # fmt: skip
     answers = predict(file)
     assert answers.columns.tolist() == ["who", "prediction"]
@@ -158,12 +158,12 @@ def test_targets_that_vary_or_are_missing_name_the_id(tmp_path: Path) -> None:
     assert "'state' must be the same in all rows of an id" in text
     written(table.assign(state=table["state"].where(table["who"] != "p08")), tmp_path / "t.csv")
     assert "id 'p08' has none." in refused(*ask, "--target", "state")
-    assert "has no column 'outcome'; it has 'who', 'when'" in refused(*ask, "--target", "outcome")
-    assert "Give --target COLUMN, or --targets FILE" in refused(*ask)
+    assert "has no column 'outcome'; it has 'who', 'when'" in refused(*ask, "--target", "outcome", code=2)
+    assert "Give --target COLUMN, or --targets FILE" in refused(*ask, code=2)
     few = written(pd.DataFrame({"who": ["p00"], "y": [1]}), tmp_path / "y.csv")
     assert "the target has no entry for 39 of 40 ids, among them ['p01'" in refused(*ask, "--targets", str(few))
     two = written(pd.DataFrame({"who": ["p00"], "y": [1], "z": [1]}), tmp_path / "y.csv")
-    assert "or choose one by --target; got ['y', 'z']" in refused(*ask, "--targets", str(two))
+    assert "or choose one by --target; got ['y', 'z']" in refused(*ask, "--targets", str(two), code=2)
     assert not (tmp_path / "model").exists()
 
 
@@ -172,14 +172,20 @@ def test_wrong_requests_are_one_clear_line(tmp_path: Path) -> None:
     ask = ("fit", file, "--id", "who", "--time", "when", "--target", "state", "--channel", "lab")
     out = ("--out", str(tmp_path / "model"))
     assert "the target must hold numbers" in refused(*ask, "--value", "x", "--task", "regress", *out)
-    assert "give the one column of the values by --value" in refused(*ask, "--task", "classify", *out)
-    assert "max_epochs must be greater than 0" in refused(
-        *ask, "--value", "x", "--task", "classify", "--epochs", "0", *out
-    )
+    assert "give the one column of the values by --value" in refused(*ask, "--task", "classify", *out, code=2)
     assert "holds other things than a model" in refused(
-        *ask, "--value", "x", "--task", "classify", "--out", str(tmp_path)
+        *ask, "--value", "x", "--task", "classify", "--out", str(tmp_path), code=2
     )
-    assert "No such file" in refused("fit", str(tmp_path / "no.csv"), *ask[2:], "--task", "classify", *out)
+    missing = ("fit", str(tmp_path / "no.csv"), *ask[2:], "--value", "x", *out)
+    assert "No such file" in refused(*missing, code=2)
+    for wrong in (("--epochs", "0"), ("--task", "sing")):
+        result = call(*ask, "--value", "x", *out, *wrong)
+        assert result.exit_code == 2
+        assert f"Invalid value for '{wrong[0]}'" in result.output
+    one = written(labs()[:1], tmp_path / "one.csv")
+    few = ("fit", str(one), *ask[2:], "--value", "x", "--task", "classify", *out)
+    assert "at least 4 series are needed to train, validate and test; the table has 1" in refused(*few)
+    assert not (tmp_path / "model").exists()
 
 
 def test_duplicates_are_an_error_unless_a_way_is_chosen_which_predict_repeats(tmp_path: Path) -> None:
@@ -197,9 +203,12 @@ def test_predict_refuses_what_does_not_belong_to_the_model(tmp_path: Path) -> No
     fit(file, *LONG, "--target", "state", "--task", "classify")
     model, out = str(tmp_path / "model"), ("--out", str(tmp_path / "p.csv"))
     numbers = written(table.assign(when=np.arange(len(table))), tmp_path / "numbers.csv")
-    assert "holds numbers; the model was trained on calendar stamps" in refused("predict", model, str(numbers), *out)
-    assert "--out must end with .csv" in refused("predict", model, str(file), "--out", str(tmp_path / "p.txt"))
-    assert "nowhere does not exist" in refused("predict", str(tmp_path / "nowhere"), str(file), *out)
+    says = "the times of X are numbers, but the model was trained on calendar stamps in s"
+    assert says in refused("predict", model, str(numbers), *out)
+    assert "--out must end with .csv" in refused("predict", model, str(file), "--out", str(tmp_path / "p.txt"), code=2)
+    assert "nowhere does not exist" in refused("predict", str(tmp_path / "nowhere"), str(file), *out, code=2)
+    assert "No such file" in refused("predict", model, str(tmp_path / "no.csv"), *out, code=2)
+    assert "--at and --queries are for models that" in refused("predict", model, str(file), *out, "--at", "5", code=2)
     (tmp_path / "model/columns.json").write_text("{")
     assert "columns.json is damaged" in refused("predict", model, str(file), *out)
 
@@ -211,7 +220,7 @@ def test_models_saved_from_python_are_told_the_columns(tmp_path: Path) -> None:
     LFormerClassifier(width=8, max_epochs=1).fit(panel, labels).save(tmp_path / "model")
     file = written(table, tmp_path / "labs.csv")
     ask = ("predict", str(tmp_path / "model"), str(file), "--out", str(tmp_path / "p.csv"))
-    assert "so --id and --time must" in refused(*ask)
+    assert "so --id and --time must" in refused(*ask, code=2)
     assert len(predict(file, *LONG)) == 40
     both = np.random.default_rng(0).random((40, 2))
     LFormerRegressor(width=8, max_epochs=1).fit(panel, both).save(tmp_path / "model")
@@ -224,3 +233,127 @@ def test_progress_is_shown_unless_quiet(tmp_path: Path) -> None:
            str(tmp_path / "model"))  # fmt: skip
     assert "loss" in call(*ask).output
     assert "loss" not in call(*ask, "--quiet").output
+
+
+# -- covariates, rows, and times asked for
+
+
+def test_the_task_is_inferred_from_the_target_and_said(tmp_path: Path) -> None:
+    file = written(labs().assign(score=lambda t: t["who"].str[1:].astype(float) / 3), tmp_path / "labs.csv")
+    assert "Task: classify, as 'state' holds 2 different values" in fit(file, *LONG, "--target", "state")
+    assert type(load(tmp_path / "model")) is LFormerClassifier
+    assert "Task: regress, as 'score' holds 40 different values" in fit(file, *LONG, "--target", "score")
+    assert type(load(tmp_path / "model")) is LFormerRegressor
+
+
+def test_covariates_are_kept_for_predict_and_must_not_vary(tmp_path: Path) -> None:
+    table = labs().assign(age=lambda t: t["who"].str[1:].astype(float), site=lambda t: "s" + t["who"].str[2])
+    table.loc[table["who"] == "p03", "age"] = np.nan
+    file = written(table, tmp_path / "labs.csv")
+    ask = (*LONG, "--target", "state", "--static", "age", "--static", "site")
+    fit(file, *ask)
+    model = load(tmp_path / "model")
+    assert list(model.features_.statics) == ["age", "site"]
+    answers = predict(file)
+    older = predict(written(table.assign(age=table["age"] + 500), tmp_path / "older.csv"))
+    assert not np.allclose(answers["probability_ill"], older["probability_ill"])
+    static = table.groupby("who")[["age", "site"]].first()
+    panel = Panel.from_long(table, id="who", time="when", channel="lab", value="x", static=static)
+    assert np.allclose(answers.iloc[:, 2:], model.predict_proba(panel), atol=1e-6)
+    out = ("--out", str(tmp_path / "m2"))
+    varying = written(table.assign(age=np.arange(len(table))), tmp_path / "varying.csv")
+    assert "'age' must be the same in all rows of an id; in" in refused("fit", str(varying), *ask, *out)
+    assert "has no column 'sex'" in refused("fit", str(file), *ask, "--static", "sex", *out, code=2)
+    without = written(table.drop(columns="age"), tmp_path / "without.csv")
+    lost = ("predict", str(tmp_path / "model"), str(without), "--out", str(tmp_path / "p.csv"))
+    assert "without.csv has no column 'age'" in refused(*lost, code=2)
+
+
+def test_classes_and_numbers_of_rows(tmp_path: Path) -> None:
+    table = labs().assign(grade=lambda t: np.where(t["when"].dt.hour < 12, "early", "late"))
+    table["load"] = np.where(table["when"].dt.hour % 3 == 0, np.nan, table["when"].dt.hour)
+    file = written(table.drop(columns=["state", "score"]), tmp_path / "labs.csv")
+    panel = Panel.from_long(table, id="who", time="when", channel="lab", value="x")
+    text = fit(file, *LONG, "--target", "grade", "--task", "classify-points")
+    assert "accuracy" in text
+    told = predict(file)
+    assert told.columns.tolist() == ["who", "when", "prediction", "probability_early", "probability_late"]
+    assert len(told) == len(panel.times)
+    assert told["who"].tolist() == np.repeat(panel.ids, panel.lengths).tolist()
+    assert (pd.to_datetime(told["when"]) == np.concatenate([stamps for stamps, _ in panel])).all()
+    model = load(tmp_path / "model")
+    assert np.allclose(told.iloc[:, 3:], np.concatenate(model.predict_proba(panel)), atol=1e-6)
+    assert "MAE" in fit(file, *LONG, "--target", "load", "--task", "regress-points")
+    assert predict(file).columns.tolist() == ["who", "when", "prediction"]
+    assert np.isclose(load(tmp_path / "model").center_[0], table["load"].mean(), atol=3)
+    ask = ("fit", str(file), *LONG, "--out", str(tmp_path / "m2"))
+    assert "must hold numbers" in refused(*ask, "--target", "grade", "--task", "regress-points")
+    assert "every row needs a class; " in refused(*ask, "--target", "load", "--task", "classify-points")
+    assert "needs --target COLUMN of FILE" in refused(*ask, "--task", "classify-points", code=2)
+    assert "Or give --task classify-points or regress-points" in refused(*ask, "--target", "grade")
+    twice = written(pd.concat([table, table.assign(lab="mg", grade="late")]), tmp_path / "twice.csv")
+    says = "'grade' must be the same in all rows of an id at one time; id 'p0"
+    assert says in refused("fit", str(twice), *LONG, "--target", "grade", "--task", "classify-points", *ask[-2:])
+
+
+def test_row_targets_meet_their_rows(tmp_path: Path) -> None:
+    """The rows of a table in any order, two channels of one stamp in one row of the panel."""
+    from lformer.cli.tables import per_series, row_targets
+
+    table = pd.DataFrame({"who": ["b", "a", "b", "a", "b"], "t": [2.0, 5.0, 1.0, 3.0, 2.0],
+                          "lab": ["k", "k", "k", "k", "na"], "x": 1.0, "y": [22, 15, 21, 13, None]})  # fmt: skip
+    panel = Panel.from_long(table, id="who", time="t", channel="lab", value="x")
+    flat = row_targets(table, {"id": "who", "time": "t"}, "y", panel)
+    assert [part.tolist() for part in per_series(flat, panel)] == [[13, 15], [21, 22]]
+
+
+@pytest.mark.parametrize("task", ["interpolate", "forecast"])
+def test_values_at_times_asked_for(tmp_path: Path, task: str) -> None:
+    table = labs().drop(columns=["state", "score"])
+    file = written(table, tmp_path / "labs.csv")
+    more = ("--horizon", "12h") if task == "forecast" else ()
+    text = fit(file, *LONG, "--task", task, *more)
+    assert "MSE of hidden rows" in text
+    assert "--at TIME" in text
+    model = load(tmp_path / "model")
+    assert task == "interpolate" or model.horizon == 12 * 3600
+    panel = Panel.from_long(table, id="who", time="when", channel="lab", value="x")
+    told = predict(file, "--at", "2024-09-01", "--at", "2024-09-02T12:00:00Z")
+    assert told.columns.tolist() == ["who", "when", "k", "na"]
+    assert len(told) == 80
+    stamps = np.array(["2024-09-01", "2024-09-02T12:00:00"], "M8[s]")
+    assert np.allclose(told[["k", "na"]], np.concatenate(model.predict(panel, stamps)), atol=1e-4)
+    asked = pd.DataFrame({"who": ["p07", "p01", "p07"], "when": ["2024-09-03", "2024-09-01", "2024-09-01T00:00:00"]})
+    some = predict(file, "--queries", str(written(asked, tmp_path / "q.csv")))
+    assert some["who"].tolist() == ["p01", "p07", "p07"]
+    assert pd.to_datetime(some["when"]).dt.day.tolist() == [1, 3, 1]
+    same = told[(told["who"] == "p07") & (pd.to_datetime(told["when"]).dt.day == 1)]
+    assert np.allclose(some.iloc[2][["k", "na"]].astype(float), same[["k", "na"]].iloc[0], atol=1e-4)
+    ask = ("predict", str(tmp_path / "model"), str(file), "--out", str(tmp_path / "p.csv"))
+    assert "give either --at TIME or --queries FILE" in refused(*ask, code=2)
+    assert "--at must be ISO 8601" in refused(*ask, "--at", "noon", code=2)
+    strange = written(asked.assign(who="nobody"), tmp_path / "strange.csv")
+    assert "ids that have no observations, among them ['nobody']" in refused(*ask, "--queries", str(strange))
+    if task == "forecast":
+        assert "a forecast is for times after the last row" in refused(*ask, "--at", "2024-03-01")
+
+
+def test_requests_that_do_not_go_together(tmp_path: Path) -> None:
+    file = written(labs(), tmp_path / "labs.csv")
+    ask = ("fit", str(file), *LONG, "--out", str(tmp_path / "model"))
+    assert "drop --target" in refused(*ask, "--task", "forecast", "--target", "score", code=2)
+    assert "--horizon is for --task forecast" in refused(*ask, "--task", "interpolate", "--horizon", "3", code=2)
+    says = "--horizon must be a number of seconds or a duration such as 36h; got 'soon'"
+    assert says in refused(*ask, "--task", "forecast", "--horizon", "soon", code=2)
+
+
+def test_a_wide_table_may_lack_a_channel(tmp_path: Path) -> None:
+    wide = labs().pivot_table(index=["who", "when", "state"], columns="lab", values="x").reset_index()
+    wide["age"] = wide["who"].str[1:].astype(int)
+    ask = ("--id", "who", "--time", "when", "--target", "state", "--static", "age")
+    fit(written(wide, tmp_path / "wide.csv"), *ask)
+    assert load(tmp_path / "model").features_.channels == ("k", "na")  # a covariate is no channel
+    only = written(wide.drop(columns="k"), tmp_path / "na.csv")
+    assert len(predict(only)) == wide["who"].nunique()
+    told = ("predict", str(tmp_path / "model"), str(only), "--out", str(tmp_path / "p.csv"))
+    assert "has no column 'k'" in refused(*told, "--value", "k", "--value", "na", code=2)

@@ -18,7 +18,7 @@ from lformer.baselines import BASELINES
 
 MODELS: dict[str, tuple[type[nn.Module], type[Any]]] = {"lformer": (LFormer, LFormerConfig), **BASELINES}
 VARIANTS: dict[str, list[dict[str, object]]] = {  # choices beside the defaults that read time or padding differently
-    "lformer": [{"causal": True, "gate_norm": "prefix", "time_embedding": "sinusoidal"}],
+    "lformer": [{"causal": True, "gate_norm": "prefix", "time_embedding": "sinusoidal", "pooling": "mean_last_max"}],
     "transformer": [{"positions": "time"}, {"positions": "none", "norm_first": False}],
 }
 CASES = [(name, {}) for name in MODELS]

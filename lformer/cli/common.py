@@ -23,11 +23,18 @@ ValueColumns = Annotated[
 ]
 
 
+class UsageError(ValueError):
+    """An option that cannot be meant, whatever the data are."""
+
+
 @contextmanager
-def clear_errors() -> Iterator[None]:
-    """What a user can put right ends with one line and exit code 2, not with a traceback."""
+def clear_errors(code: int = 2) -> Iterator[None]:
+    """What a user can put right ends with one line and an exit code, not with a traceback.
+
+    The code is 2 for a wrong request, such as a file that is not there, and `code` for anything else.
+    """
     try:
         yield
     except (ValueError, TypeError, ImportError, OSError, ArithmeticError) as error:
         Console(stderr=True).print(Text.assemble(("error: ", "red"), str(error)))
-        raise typer.Exit(2) from error
+        raise typer.Exit(2 if isinstance(error, UsageError | FileNotFoundError) else code) from error

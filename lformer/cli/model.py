@@ -8,24 +8,49 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from lformer.cli.common import ChannelColumn, IdColumn, TableFile, TimeColumn, ValueColumns, clear_errors, console
+from lformer.cli.common import (
+    ChannelColumn,
+    IdColumn,
+    TableFile,
+    TimeColumn,
+    UsageError,
+    ValueColumns,
+    clear_errors,
+    console,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from lformer.cli.scores import Scores
     from lformer.panel import Array, Panel
 
 HELD_OUT = 0.15
-LOWER_IS_BETTER = ("MAE", "RMSE")
+FEWEST = 4  # series, to train, validate and test on
 
 
 class Goal(StrEnum):
-    """What is asked of each series."""
+    """What is asked: of each series, of each of its rows, or at times between and after them."""
 
     classify = "classify"
     regress = "regress"
+    classify_points = "classify-points"
+    regress_points = "regress-points"
+    interpolate = "interpolate"
+    forecast = "forecast"
+
+    @property
+    def of_points(self) -> bool:
+        return self in (Goal.classify_points, Goal.regress_points)
+
+    @property
+    def of_classes(self) -> bool:
+        return self in (Goal.classify, Goal.classify_points)
+
+    @property
+    def of_records(self) -> bool:
+        return self in (Goal.interpolate, Goal.forecast)
 
 
 class Twice(StrEnum):
@@ -40,257 +65,215 @@ def fit(
     file: TableFile,
     id: IdColumn,
     time: TimeColumn,
-    task: Annotated[Goal, typer.Option("--task", help="Predict a class or a number of each series.")],
     out: Annotated[Path, typer.Option("--out", help="Folder for the model; one that is there is replaced.")],
+    task: Annotated[
+        Goal | None,
+        typer.Option("--task", help="What to learn. By default classify or regress, by what the target holds."),
+    ] = None,
     channel: ChannelColumn = None,
     value: ValueColumns = None,
     target: Annotated[
-        str | None, typer.Option("--target", help="Column to predict, the same in all rows of an id.")
+        str | None,
+        typer.Option("--target", help="Column to predict, the same in all rows of an id unless it is of points."),
     ] = None,
     targets: Annotated[
         Path | None, typer.Option("--targets", help="CSV or Parquet with the target of each id, if not in FILE.")
     ] = None,
+    static: Annotated[
+        list[str] | None, typer.Option("--static", help="Column of a covariate, the same in all rows of an id.")
+    ] = None,
+    horizon: Annotated[
+        str | None, typer.Option("--horizon", help="How far to forecast: in the unit of the stamps, or such as 36h.")
+    ] = None,
     on_duplicate: Annotated[
         Twice, typer.Option("--on-duplicate", help="What to do with the same id, time and channel twice.")
     ] = Twice.error,
-    epochs: Annotated[int, typer.Option(help="At most so many; training stops earlier if nothing improves.")] = 40,
+    epochs: Annotated[
+        int, typer.Option(min=1, help="At most so many; training stops earlier if nothing improves.")
+    ] = 40,
     seed: Annotated[int, typer.Option(help="Of split and weights; the same seed repeats the run.")] = 42,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
-    """Train on 85 % of the series of a table, test on the others beside a constant, and save that model."""
-    from lformer import doctor
-    from lformer.estimators import LFormerClassifier, LFormerRegressor, artefact
+    """Train on 85 % of the series of a table, test on the others beside a constant, and save that model.
+
+    Exit code 0: the model is saved. 1: something is wrong with the data. 2: something is wrong with the request.
+    """
+    from lformer.cli import scores, tables
+    from lformer.estimators import artefact
 
     with clear_errors():
         artefact.free_place(out)
-        table = doctor.read_table(file, time=time)
-        answers, table = _answers(table, file, id, target, targets)
-        columns = {"id": id, "time": time, "channel": channel, "value": _value(channel, value),
-                   "on_duplicate": on_duplicate.value}  # fmt: skip
-        panel = _panel(table, columns)
-        columns["stamps"] = _stamps(panel)
+        _check_request(task, target, targets, horizon)
+        columns: dict[str, Any] = {
+            "id": id, "time": time, "channel": channel, "value": tables.one_value(channel, value),
+            "on_duplicate": on_duplicate.value, "static": static or [],
+        }  # fmt: skip
+    with clear_errors(code=1):
+        table = tables.read(file, time)
+        given = [id, time, *([channel] if channel else []), *(value or [])]
+        tables.require_columns(table, given, file)
+        covariates, table = tables.take_static(table, id, columns["static"], file)
+        labelled, answers = table, None
+        if task is None or not (task.of_points or task.of_records):
+            answers, table = tables.take_target(table, file, id, target, targets)
+            task = task or _inferred(answers)
+        elif task.of_points:
+            tables.require_columns(table, [str(target)], file)
+            table = table.drop(columns=target)
+        panel = tables.series(table, columns, covariates)
         if channel is None:
             columns["value"] = list(panel.channels)
-        truth = _truth(panel.align(answers, "the target"), task)
-        train, test = _split(truth, task, seed)
-        estimator = LFormerClassifier if task is Goal.classify else LFormerRegressor
-        model = estimator(max_epochs=epochs, random_state=seed, verbose=int(not quiet))
-        model.fit(panel[train], truth[train])
-        score = _class_scores if task is Goal.classify else _number_scores
-        scores = score(model, panel[test], truth[train], truth[test])
+        truth = _truth(task, panel, answers, labelled, columns, target)
+        train, test = _split(len(panel), truth if task is Goal.classify else None, seed)
+        more = {"horizon": tables.horizon(horizon, panel)} if horizon else {}
+        model = _estimator(task)(max_epochs=epochs, random_state=seed, verbose=int(not quiet), **more)
+        model.fit(panel[train], _of(truth, train))
+        found = _scores(model, task, panel[test], _of(truth, train), _of(truth, test))
         artefact.save(model, out, columns)
-    _summary(scores, len(train), len(test))
+    worse = scores.show(found, len(train), len(test))
+    _say(worse) if worse else None
     _say(f"{panel!r}; best of {model.n_iter_} epochs.")
-    _say(f"Model: {out}   Use it: lformer predict {out} NEW.csv --out predictions.csv")
+    ask = " --at TIME" if task.of_records else ""
+    _say(f"Model: {out}   Use it: lformer predict {out} NEW.csv{ask} --out predictions.csv")
 
 
 def predict(
     model: Annotated[Path, typer.Argument(help="Folder of a model that `lformer fit` or `save` wrote.")],
     file: TableFile,
-    out: Annotated[Path, typer.Option("--out", help="CSV file for the answers, one row per id.")],
+    out: Annotated[Path, typer.Option("--out", help="CSV file for the answers.")],
     id: Annotated[str | None, typer.Option("--id", help="Column of ids, if named otherwise than at fit.")] = None,
     time: Annotated[str | None, typer.Option("--time", help="Column of stamps, likewise.")] = None,
     channel: Annotated[str | None, typer.Option("--channel", help="Column of channels, likewise.")] = None,
     value: Annotated[list[str] | None, typer.Option("--value", help="Column or columns of values, likewise.")] = None,
+    static: Annotated[list[str] | None, typer.Option("--static", help="Columns of covariates, if not kept.")] = None,
+    at: Annotated[
+        list[str] | None, typer.Option("--at", help="Time to interpolate or forecast at, of every id; may be repeated.")
+    ] = None,
+    queries: Annotated[
+        Path | None, typer.Option("--queries", help="CSV or Parquet with ids and times to interpolate or forecast at.")
+    ] = None,
 ) -> None:
-    """Answer for every series of a new table: the prediction and, of classes, the probability of each."""
-    from lformer import doctor
-    from lformer.estimators import load
+    """Answer for a new table: one row per id, per id and time of the table, or per id and time asked for.
 
-    with clear_errors():
+    Exit code 0: the answers are written. 1: something is wrong with the data. 2: something is wrong with the request.
+    """
+    from lformer.cli import answers, tables
+    from lformer.estimators import LFormerForecaster, LFormerInterpolator, load
+
+    with clear_errors(code=1):
         if out.suffix != ".csv":
-            raise ValueError(f"--out must end with .csv; got {out}.")
+            raise UsageError(f"--out must end with .csv; got {out}.")
         estimator = load(model)
-        columns = _columns(model, {"id": id, "time": time, "channel": channel, "value": value})
-        table = doctor.read_table(file, time=columns["time"])
-        panel = _panel(table, columns, estimator.features_.channels)
-        if columns.get("stamps") not in (None, _stamps(panel)):
-            raise ValueError(
-                f"column {columns['time']!r} of {file} holds {_stamps(panel)}; the model was trained on "
-                f"{columns['stamps']}. Give the stamps of both in the same form."
-            )
-        answers = _answer_table(estimator, panel, columns["id"])
-        _write(answers, out)
-    _say(f"{len(answers):,} predictions: {out}")
+        columns = answers.columns_of(
+            model, {"id": id, "time": time, "channel": channel, "value": value, "static": static}
+        )
+        asks = isinstance(estimator, LFormerForecaster | LFormerInterpolator)
+        if not asks and (at or queries):
+            raise UsageError(f"--at and --queries are for models that interpolate or forecast; {model} does neither.")
+        table = tables.read(file, columns["time"])
+        panel = answers.new_series(table, columns, estimator.features_, file, free=not value)
+        asked = tables.queries(panel, at or [], queries, columns) if asks else []
+        if asks:
+            told = answers.asked_table(estimator, panel, asked, columns)
+        else:
+            told = answers.answer_table(estimator, panel, columns)
+        answers.write(told, out)
+    _say(f"{len(told):,} predictions: {out}")
 
 
 def _say(text: str) -> None:
     console.print(escape(text), soft_wrap=True, highlight=False)
 
 
-# -- from a table to series and targets
+# -- from a request to a trained model
 
 
-def _value(channel: str | None, value: list[str] | None) -> str | list[str] | None:
-    """One column beside a channel column, else a column for each channel; all columns if None."""
-    if channel is None:
-        return value or None
-    if not value or len(value) != 1:
-        raise ValueError(f"with --channel, give the one column of the values by --value; got {value or 'none'}.")
-    return value[0]
-
-
-def _panel(table: pd.DataFrame, columns: dict[str, Any], channels: tuple[str, ...] | None = None) -> Panel:
-    from lformer.panel import Panel
-
-    return Panel.from_long(
-        table, id=columns["id"], time=columns["time"], channel=columns["channel"], value=columns["value"],
-        channels=channels, on_duplicate=columns.get("on_duplicate", "error"),
-    )  # fmt: skip
-
-
-def _stamps(panel: Panel) -> str:
-    return "calendar stamps" if panel.origin.dtype.kind in "mM" else "numbers"
-
-
-def _answers(
-    table: pd.DataFrame, file: Path, id: str, target: str | None, targets: Path | None
-) -> tuple[pd.Series[Any], pd.DataFrame]:
-    """The target of each id, and the table without it: what is to be predicted must not be an input."""
-    from lformer import doctor
-
-    if targets is not None:
-        source, place = doctor.read_table(targets), targets
-        rest = [column for column in source.columns if column != id]
-        if target is None and len(rest) != 1:
-            raise ValueError(f"{targets} must have one column beside {id!r}, or choose one by --target; got {rest}.")
-        target = target or rest[0]
-    elif target is not None:
-        source, place = table, file
-    else:
-        raise ValueError("what is to be predicted? Give --target COLUMN, or --targets FILE with a target for each id.")
-    lost = [column for column in (id, target) if column not in source.columns]
-    if lost:
-        raise ValueError(f"{place} has no column {lost[0]!r}; it has {', '.join(map(repr, source.columns))}.")
-    return _constant(source, id, target, place), table.drop(columns=target) if source is table else table
-
-
-def _constant(source: pd.DataFrame, id: str, target: str, place: Path) -> pd.Series[Any]:
-    """The one value of the target for each id; rows without a value do not count."""
-    groups = source.groupby(id, observed=True)[target]
-    varying = groups.nunique() > 1
-    if varying.any():
-        who = varying.index[varying.argmax()]
-        values = source.loc[source[id] == who, target].dropna().unique()[:3].tolist()
-        raise ValueError(
-            f"{target!r} must be the same in all rows of an id; in {place} id {who!r} has {values}"
-            f"{_more(int(varying.sum()))}. Choose one value for each id."
+def _check_request(task: Goal | None, target: str | None, targets: Path | None, horizon: str | None) -> None:
+    if task is not None and task.of_records:
+        if target or targets:
+            raise UsageError(f"--task {task} learns from the values themselves; drop --target and --targets.")
+    elif task is not None and task.of_points:
+        if targets or not target:
+            raise UsageError(f"--task {task} needs --target COLUMN of FILE, with a target in each row.")
+    elif not target and not targets:
+        raise UsageError(
+            "what is to be predicted? Give --target COLUMN, or --targets FILE with a target for each id, or --task "
+            "interpolate or forecast."
         )
-    answers = groups.first()
-    if (none := answers.isna()).any():
-        raise ValueError(
-            f"every id needs a target; in {place} id {answers.index[none.argmax()]!r} has none"
-            f"{_more(int(none.sum()))}. Write one, or drop its rows."
-        )
-    return answers
+    if horizon and task is not Goal.forecast:
+        raise UsageError("--horizon is for --task forecast.")
 
 
-def _more(count: int) -> str:
-    return f" (so do {count - 1} others)" if count > 1 else ""
+def _inferred(answers: pd.Series[Any]) -> Goal:
+    from lformer.cli import tables
+
+    task = Goal.classify if tables.looks_like_classes(answers) else Goal.regress
+    _say(f"Task: {task}, as {answers.name!r} holds {answers.nunique():,} different values. --task chooses another.")
+    return task
 
 
-def _truth(answers: Array, task: Goal) -> Array:
-    """(n,) numbers to regress, or classes; classes that became floating only because a row had none are whole again."""
-    import numpy as np
+def _estimator(task: Goal) -> Any:
+    from lformer import estimators
 
-    if task is Goal.classify:
-        labels = np.asarray(answers.tolist())  # of their own type, where pandas kept them as objects
-        whole = labels.dtype.kind == "f" and bool((labels == np.rint(labels)).all())
-        return labels.astype(np.int64) if whole else labels
-    try:
-        numbers = answers.astype(np.float64)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"to regress, the target must hold numbers: {error}. Is it --task classify?") from error
-    if not np.isfinite(numbers).all():
-        raise ValueError(f"the target must be finite; one is {numbers[~np.isfinite(numbers)][0]}.")
-    return numbers
+    return {
+        Goal.classify: estimators.LFormerClassifier,
+        Goal.regress: estimators.LFormerRegressor,
+        Goal.classify_points: estimators.LFormerPointClassifier,
+        Goal.regress_points: estimators.LFormerPointRegressor,
+        Goal.interpolate: estimators.LFormerInterpolator,
+        Goal.forecast: estimators.LFormerForecaster,
+    }[task]
 
 
-def _split(truth: Array, task: Goal, seed: int) -> tuple[Array, Array]:
+def _truth(
+    task: Goal,
+    panel: Panel,
+    answers: pd.Series[Any] | None,
+    labelled: pd.DataFrame,
+    columns: dict[str, Any],
+    target: str | None,
+) -> Any:
+    """(n,) targets of the series, a list of (L_i,) of their rows, or None if their values are the targets."""
+    from lformer.cli import tables
+
+    if answers is not None:
+        found = panel.align(answers, "the target")
+        return tables.as_classes(found) if task.of_classes else tables.as_numbers(found)
+    if task.of_records:
+        return None
+    flat = tables.row_targets(labelled, columns, str(target), panel)
+    flat = tables.as_classes(flat) if task.of_classes else tables.as_numbers(flat, allow_nan=True)
+    return tables.per_series(flat, panel)
+
+
+def _of(truth: Any, positions: Array) -> Any:
+    return [truth[i] for i in positions] if isinstance(truth, list) else None if truth is None else truth[positions]
+
+
+def _split(n: int, classes: Array | None, seed: int) -> tuple[Array, Array]:
     """Positions to train and to test on; every class keeps its share where each has members for both."""
     import numpy as np
     from sklearn.model_selection import train_test_split
 
-    _, code, count = np.unique(truth, return_inverse=True, return_counts=True)
-    stratify = code if task is Goal.classify and count.min() > 1 and len(count) <= HELD_OUT * len(truth) else None
-    train, test = train_test_split(np.arange(len(truth)), test_size=HELD_OUT, random_state=seed, stratify=stratify)
+    if n < FEWEST:
+        raise ValueError(f"at least {FEWEST} series are needed to train, validate and test; the table has {n}.")
+    stratify = None
+    if classes is not None:
+        _, code, count = np.unique(classes, return_inverse=True, return_counts=True)
+        stratify = code if count.min() > 1 and len(count) <= HELD_OUT * n else None
+    train, test = train_test_split(np.arange(n), test_size=HELD_OUT, random_state=seed, stratify=stratify)
     return np.sort(train), np.sort(test)
 
 
-# -- how good it is
-
-Scores = dict[str, tuple[float, float]]  # metric: of the model, of a constant
-
-
-def _class_scores(model: Any, panel: Panel, known: Array, truth: Array) -> Scores:
-    """Accuracy beside that of the most frequent class; AUC of each class against the others, averaged."""
-    import numpy as np
-    from sklearn.metrics import roc_auc_score
-
-    probability = model.predict_proba(panel)
-    classes, count = np.unique(known, return_counts=True)
-    hit = float((model.classes_[probability.argmax(axis=1)] == truth).mean())
-    scores = {"accuracy": (hit, float((truth == classes[count.argmax()]).mean()))}
-    sides = [(truth == name, probability[:, i]) for i, name in enumerate(model.classes_)]
-    areas = [roc_auc_score(side, score) for side, score in sides if side.any() and not side.all()]
-    return {**scores, "AUC": (float(np.mean(areas)), 0.5)} if areas else scores
-
-
-def _number_scores(model: Any, panel: Panel, known: Array, truth: Array) -> Scores:
-    """Errors beside those of the mean of the training targets."""
+def _scores(model: Any, task: Goal, panel: Panel, known: Any, truth: Any) -> Scores:
+    """Of the rows of all series together, if each row has a target."""
     import numpy as np
 
-    errors = model.predict(panel) - truth, known.mean() - truth
-    mae, rmse = ([float(f(e)) for e in errors] for f in (lambda e: np.abs(e).mean(), lambda e: np.sqrt((e**2).mean())))
-    return {"MAE": (mae[0], mae[1]), "RMSE": (rmse[0], rmse[1])}
+    from lformer.cli import scores
 
-
-def _summary(scores: Scores, train: int, test: int) -> None:
-    table = Table(title=f"{test:,} series held out, {train:,} to train and choose the epoch")
-    for column in ("metric", "model", "constant"):
-        table.add_column(column, justify="left" if column == "metric" else "right")
-    for metric, pair in scores.items():
-        table.add_row(metric, *(f"{number:.4g}" for number in pair))
-    console.print(table)
-    metric, (model, constant) = next(iter(scores.items()))
-    if not (model < constant if metric in LOWER_IS_BETTER else model > constant):
-        _say(f"By {metric} the model is no better than a constant: more series or epochs may help.")
-
-
-# -- from a model to answers
-
-
-def _columns(model: Path, given: dict[str, Any]) -> dict[str, Any]:
-    """Names of the columns: as given, else as at fit."""
-    from lformer.estimators import artefact
-
-    known = artefact.read_json(model, artefact.COLUMNS) if (model / artefact.COLUMNS).exists() else {}
-    columns = {"channel": None, "value": None, **known, **{key: name for key, name in given.items() if name}}
-    value = columns["value"]
-    columns["value"] = _value(columns["channel"], [value] if isinstance(value, str) else value)
-    lost = [f"--{key}" for key in ("id", "time") if not columns.get(key)]
-    if lost:
-        raise ValueError(f"{model} does not say how the columns are named, so {' and '.join(lost)} must.")
-    return columns
-
-
-def _answer_table(estimator: Any, panel: Panel, id: str) -> pd.DataFrame:
-    """id, prediction (numbered if there are several) and the probability of each class."""
-    import pandas as pd
-
-    answers: dict[str, Any] = {id: panel.ids}
-    if hasattr(estimator, "classes_"):
-        probability = estimator.predict_proba(panel)
-        answers["prediction"] = estimator.classes_[probability.argmax(axis=1)]
-        answers |= {f"probability_{name}": probability[:, i] for i, name in enumerate(estimator.classes_)}
-    else:
-        numbers = estimator.predict(panel)
-        flat = numbers.ndim == 1
-        answers |= {"prediction": numbers} if flat else {f"prediction_{i}": n for i, n in enumerate(numbers.T)}
-    return pd.DataFrame(answers)
-
-
-def _write(answers: pd.DataFrame, out: Path) -> None:
-    from lformer.data.store import write_whole
-
-    write_whole(out, lambda part: answers.to_csv(part, index=False))
+    if task.of_records:
+        return scores.of_records(model, panel)
+    join = np.concatenate if task.of_points else np.asarray
+    if task.of_classes:
+        return scores.of_classes(model.classes_, join(model.predict_proba(panel)), join(known), join(truth))
+    return scores.of_numbers(join(model.predict(panel)), join(known), join(truth))

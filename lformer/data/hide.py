@@ -55,7 +55,7 @@ def hide(panel: Panel, hidden: Array, unobserved: Unobserved) -> tuple[Panel, Ta
         first=panel.first,
         lengths=panel.lengths,
     )
-    return _without(panel, hidden), asked
+    return without_rows(panel, hidden), asked
 
 
 def reconstruct(panel: Panel) -> Targets:
@@ -97,7 +97,7 @@ def _given(panel: Panel, hidden: Array) -> Array:
     return given
 
 
-def _without(panel: Panel, hidden: Array) -> Panel:
+def without_rows(panel: Panel, hidden: Array) -> Panel:
     """The panel without some of its rows; a series may lose all."""
     shown = ~hidden
     before = np.concatenate([[0], np.cumsum(shown)])  # shown rows before each row

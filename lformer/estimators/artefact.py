@@ -6,40 +6,30 @@ such as `history_` and the state of the optimiser, is not kept.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import operator
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load as from_bytes
 from safetensors.torch import save as as_bytes
 from sklearn.utils.validation import check_is_fitted
 
-from lformer import __version__, tasks
+from lformer import __version__
 from lformer.estimators.base import LFormerEstimator
-from lformer.estimators.inputs import Features
-from lformer.estimators.series import LFormerClassifier, LFormerRegressor
-from lformer.nn import LFormer, LFormerConfig
-from lformer.panel import Array
-from lformer.tasks import Task
+from lformer.estimators.description import FORMAT, KINDS, build, describe, rebuild
+from lformer.nn import LFormer
+from lformer.nn.ensemble import Ensemble
+from lformer.train import seeded
 
-FORMAT = 1
 WEIGHTS, ESTIMATOR, COLUMNS = "model.safetensors", "estimator.json", "columns.json"
-CLASSES: dict[str, type[LFormerEstimator]] = {
-    "LFormerClassifier": LFormerClassifier,
-    "LFormerRegressor": LFormerRegressor,
-}
-FITTED = {  # class: what `fit` found out besides model, features and task
-    "LFormerClassifier": ("classes_", "n_features_in_", "_is_table", "n_iter_"),
-    "LFormerRegressor": ("center_", "spread_", "_flat", "n_features_in_", "_is_table", "n_iter_"),
-}
-TASKS: dict[str, Callable[[int], Task]] = {"classify": tasks.classify, "regress": tasks.regress}
 
 
 def save(estimator: LFormerEstimator, folder: str | Path, columns: Mapping[str, Any] | None = None) -> None:
@@ -51,14 +41,16 @@ def save(estimator: LFormerEstimator, folder: str | Path, columns: Mapping[str, 
         columns: how its data lay in a table, for `lformer predict`; kept in `columns.json`.
     """
     check_is_fitted(estimator, "model_")
-    description = json.dumps(_describe(estimator), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    tensors = estimator.model_.state_dict().items()
+    weights = as_bytes({name: tensor.detach().cpu().contiguous() for name, tensor in tensors})
+    found = {**describe(estimator), "sha256": hashlib.sha256(weights).hexdigest()}
+    description = json.dumps(found, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
     folder = free_place(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     part = folder.with_name(f".{folder.name}.{uuid4().hex}.part")
     part.mkdir()
     try:
-        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in estimator.model_.state_dict().items()}
-        (part / WEIGHTS).write_bytes(as_bytes(weights))  # not `save_file`, which lets nobody else read the file
+        (part / WEIGHTS).write_bytes(weights)  # not `save_file`, which lets nobody else read the file
         (part / ESTIMATOR).write_text(description, encoding="utf-8")
         if columns is not None:
             (part / COLUMNS).write_text(json.dumps(dict(columns), indent=1, ensure_ascii=False) + "\n", "utf-8")
@@ -73,6 +65,7 @@ def load(folder: str | Path) -> Any:
     Example:
         >>> import tempfile
         >>> import numpy as np
+        >>> from lformer import LFormerClassifier
         >>> X, y = np.random.default_rng(0).random((8, 5, 2)), np.arange(8) % 2
         >>> model = LFormerClassifier(width=8, max_epochs=1).fit(X, y)
         >>> with tempfile.TemporaryDirectory() as home:
@@ -85,13 +78,14 @@ def load(folder: str | Path) -> Any:
     found = read_json(folder, ESTIMATOR)
     _require_known(found, path)
     try:
-        estimator, config = _rebuild(found)
+        estimator, config = rebuild(found)
+        members, sha256 = operator.index(found["members"]), str(found["sha256"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         what = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise ValueError(
             f"{path} does not describe an estimator: {what}. Save the model again, or take it from a backup."
         ) from error
-    estimator.model_ = _model(config, folder / WEIGHTS)
+    estimator.model_ = _model(partial(build, config, members), folder / WEIGHTS, sha256)
     return estimator
 
 
@@ -151,153 +145,51 @@ def _require_file(path: Path) -> None:
         )
 
 
-# -- estimator.json
-
-
-def _describe(estimator: LFormerEstimator) -> dict[str, Any]:
-    name = type(estimator).__name__
-    if CLASSES.get(name) is not type(estimator):
-        raise ValueError(f"only {', '.join(CLASSES)} can be saved; got {type(estimator).__qualname__}.")
-    features = estimator.features_
-    return {
-        "format": FORMAT,
-        "lformer": __version__,
-        "class": name,
-        "parameters": {key: _plain(value, key) for key, value in estimator.get_params(deep=False).items()},
-        "config": asdict(estimator.model_.config),
-        "task": {"name": estimator.task_.name, "outputs": estimator.task_.outputs},
-        "features": {
-            "channels": list(features.channels),
-            "shift": _plain(features.shift, "shift"),
-            "scale": _plain(features.scale, "scale"),
-            "interval": features.interval,
-            "statics": [_describe_static(column, kind) for column, kind in features.statics.items()],
-        },
-        "fitted": {key: _plain(getattr(estimator, key), key) for key in FITTED[name]},
-    }
-
-
-def _describe_static(name: str, kind: tuple[float, float] | list[str]) -> dict[str, Any]:
-    if isinstance(kind, tuple):
-        return {"name": name, "mean": kind[0], "deviation": kind[1]}
-    return {"name": name, "categories": kind}
-
-
-def _plain(value: Any, name: str) -> Any:
-    """What JSON can hold and `_restored` brings back: numbers, text, arrays with their dtype, dicts as pairs."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and np.isfinite(value)):
-        return value
-    if isinstance(value, dict):
-        return {"pairs": [[_plain(key, name), _plain(item, name)] for key, item in value.items()]}
-    if isinstance(value, np.ndarray) and value.ndim == 1:
-        return {"dtype": value.dtype.str, "values": [_plain(item, name) for item in value]}
-    raise ValueError(
-        f"{name} cannot be saved: it must be a finite number, text, True, False or None; got {value!r}. Change it "
-        f"first, for example with set_params({name}=None)."
-    )
-
-
-def _restored(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    if "pairs" in value:
-        return {key: _restored(item) for key, item in value["pairs"]}
-    return _array(value)
-
-
-def _array(stored: dict[str, Any]) -> Array:
-    """(n,) with the dtype it had: numbers, truth values, text, or Python objects that are one of these."""
-    dtype = np.dtype(stored["dtype"])
-    if dtype.kind not in "biufUO":
-        raise ValueError(f"no array can have the type {stored['dtype']!r}")
-    array = np.empty(len(stored["values"]), dtype)
-    array[:] = stored["values"]
-    return array
-
-
 def _require_known(found: dict[str, Any], path: Path) -> None:
     """The format and the class are ones that this version can read."""
     version, name = found.get("format"), found.get("class")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise ValueError(f"{path} has no format number, so it does not describe an estimator of lformer.")
-    by = f"it was written by lformer {found.get('lformer', '?')}, this is {__version__}"
+    versions = found.get("versions")
+    writer = versions.get("lformer", "?") if isinstance(versions, dict) else "?"
+    by = f"it was written by lformer {writer}, this is {__version__}"
     if version > FORMAT:
         raise ValueError(
             f"{path} has format {version}, but this version reads up to {FORMAT}: {by}. Update: pip install -U lformer"
         )
-    if not isinstance(name, str) or name not in CLASSES:
-        raise ValueError(f"{path} holds a {name!r}, but this version knows {', '.join(CLASSES)}: {by}. Update lformer.")
+    if not isinstance(name, str) or name not in KINDS:
+        raise ValueError(f"{path} holds a {name!r}, but this version knows {', '.join(KINDS)}: {by}. Update lformer.")
 
 
-def _rebuild(found: dict[str, Any]) -> tuple[LFormerEstimator, LFormerConfig]:
-    """The estimator without its model, and what the model must look like."""
-    name = found["class"]
-    estimator = CLASSES[name](**{key: _restored(value) for key, value in found["parameters"].items()})
-    config = LFormerConfig(**found["config"])
-    stored = found["features"]
-    estimator.features_ = Features(
-        channels=tuple(stored["channels"]),
-        shift=_array(stored["shift"]),
-        scale=_array(stored["scale"]),
-        interval=float(stored["interval"]),
-        statics=dict(_static(entry) for entry in stored["statics"]),
-    )
-    estimator.task_ = TASKS[found["task"]["name"]](found["task"]["outputs"])
-    for key in FITTED[name]:
-        setattr(estimator, key, _restored(found["fitted"][key]))
-    _require_agreement(estimator, config)
-    return estimator, config
-
-
-def _static(entry: dict[str, Any]) -> tuple[str, tuple[float, float] | list[str]]:
-    if "categories" in entry:
-        return entry["name"], list(entry["categories"])
-    return entry["name"], (float(entry["mean"]), float(entry["deviation"]))
-
-
-def _require_agreement(estimator: Any, config: LFormerConfig) -> None:
-    """Sizes that are written down more than once must be the same."""
-    features, outputs = estimator.features_, estimator.task_.outputs
-    answers = estimator.classes_ if isinstance(estimator, LFormerClassifier) else estimator.center_
-    channels = len(features.channels)
-    pairs = {
-        "shift": (len(features.shift), channels),
-        "scale": (len(features.scale), channels),
-        "inputs of the model": (config.inputs, features.width),
-        "outputs of the model": (config.outputs, outputs),
-        "answers": (len(answers), outputs),
-    }
-    for name, (has, needs) in pairs.items():
-        if has != needs:
-            raise ValueError(f"{name}: {has} where the rest of the file needs {needs}")
-
-
-# -- model.safetensors
-
-
-def _model(config: LFormerConfig, path: Path) -> LFormer:
-    """The model of a config with the weights of a file, which must fit to name, shape and type."""
+def _model(build: Callable[[], LFormer | Ensemble], path: Path, sha256: str) -> LFormer | Ensemble:
+    """A model with the weights of a file, which must have the right names, shapes and types and be the saved ones."""
     _require_file(path)
+    stored = path.read_bytes()
     try:
-        weights = load_file(path)
-    except (SafetensorError, OSError) as error:
+        weights = from_bytes(stored)
+    except SafetensorError as error:
         raise ValueError(f"{path} is damaged ({error}). Save the model again, or take it from a backup.") from error
     try:
-        with torch.device("meta"):  # shapes alone: nothing is drawn at random and no memory taken
-            model = LFormer(config)
+        with torch.device("meta"):  # shapes alone take no memory, however large a damaged file makes them
+            shapes = _shapes(build().state_dict())
     except (ValueError, TypeError, RuntimeError) as error:
         raise ValueError(f"{path.with_name(ESTIMATOR)} has a config of no possible model: {error}") from error
-    needed, given = _shapes(model.state_dict()), _shapes(weights)
-    wrong = sorted(name for name in needed.keys() | given.keys() if needed.get(name) != given.get(name))
+    given = _shapes(weights)
+    wrong = sorted(name for name in shapes.keys() | given.keys() if shapes.get(name) != given.get(name))
     if wrong:
         first = wrong[0]
         raise ValueError(
             f"{path} does not fit {ESTIMATOR} beside it in {len(wrong)} tensors; {first} must be "
-            f"{needed.get(first, 'absent')} and is {given.get(first, 'absent')}. Copy both files from one saved model."
+            f"{shapes.get(first, 'absent')} and is {given.get(first, 'absent')}. Copy both files from one saved model."
         )
-    model.load_state_dict(weights, assign=True)
+    if hashlib.sha256(stored).hexdigest() != sha256:
+        raise ValueError(
+            f"{path} is damaged, or not the file that was saved with {ESTIMATOR} beside it: its SHA-256 differs. Copy "
+            "both files from one saved model."
+        )
+    with seeded(0):  # the caller's random numbers stay as they are
+        model = build()
+    model.load_state_dict(weights)
     return model.eval()
 
 

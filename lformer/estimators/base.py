@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -12,26 +14,35 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from lformer.data.dataset import Prepared, Targets
-from lformer.data.parts import PanelPart, splits_of
+from lformer.data.parts import PanelPart, Splits, splits_of
 from lformer.data.splits import hold_out
-from lformer.estimators.inputs import Features, as_panel
+from lformer.estimators.features import Features
+from lformer.estimators.hub import HubMixin
+from lformer.estimators.inputs import as_panel
 from lformer.evaluate import predict
 from lformer.nn import LFormer, LFormerConfig
+from lformer.nn.ensemble import Ensemble
 from lformer.panel import Array, Panel
 from lformer.tasks import Task
 from lformer.train import TrainConfig, fit, seeded
 
+if TYPE_CHECKING:
+    from lformer.estimators.stream import Stream
 
-class LFormerEstimator(BaseEstimator):  # type: ignore[misc]
+
+class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     """Constructor arguments of every estimator; they are stored and nothing else, `fit` checks them.
 
     Args:
         width, depth, heads: size of the model.
+        dropout: in training, share of the numbers inside the model that are set to 0.
+        members: models trained apart, each with its own validation part, that answer together by their mean. Five cost
+            five times as much and are nearly always better than one.
         lr, batch_size, max_epochs: how it is trained; the rate rises, then falls to 0 over `max_epochs`.
         weight_decay: of AdamW.
         patience: epochs without a better validation metric before training stops; None never stops early.
         validation_fraction: share of the training series held out to choose the epoch.
-        streaming: build a causal model whose gate looks back only.
+        streaming: build a causal model whose gate looks back only, which `stream` needs.
         device: "auto", "cpu" or "gpu".
         random_state: of weights, split and order.
         verbose: 1 shows a bar.
@@ -44,6 +55,8 @@ class LFormerEstimator(BaseEstimator):  # type: ignore[misc]
         width: int = 64,
         depth: int = 2,
         heads: int = 4,
+        dropout: float = 0.1,
+        members: int = 1,
         lr: float = 2e-3,
         batch_size: int = 32,
         max_epochs: int = 40,
@@ -59,6 +72,8 @@ class LFormerEstimator(BaseEstimator):  # type: ignore[misc]
         self.width = width
         self.depth = depth
         self.heads = heads
+        self.dropout = dropout
+        self.members = members
         self.lr = lr
         self.batch_size = batch_size
         self.max_epochs = max_epochs
@@ -71,7 +86,7 @@ class LFormerEstimator(BaseEstimator):  # type: ignore[misc]
         self.verbose = verbose
         self.warm_start = warm_start
 
-    model_: LFormer
+    model_: LFormer | Ensemble
     features_: Features
 
     def __sklearn_tags__(self) -> Any:
@@ -87,19 +102,29 @@ class LFormerEstimator(BaseEstimator):  # type: ignore[misc]
         if len(panel) < 2:
             raise ValueError(f"at least 2 series are needed to train and to validate; n_samples={len(panel)}.")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        train, validation = self._split(len(panel), seed, groups)
-        again = self.warm_start and hasattr(self, "model_")
-        if not again:
+        earlier = list(_members(self.model_)) if self.warm_start and hasattr(self, "model_") else []
+        if not earlier:
+            train, _ = self._split(len(panel), seed, groups)
             self.features_ = Features.fit(panel[train].compact())
-        rows, targets = self._prepare(panel, targets, seed)
-        prepared = Prepared(panel=rows, targets=targets, train=train, validation=validation, test=validation)
-        if not again or self.model_.config.outputs != task.outputs:
-            with seeded(seed):
-                self.model_ = LFormer(self._config(task))
-        splits = splits_of(prepared, type(self).__name__, task.name, seed)
-        result = fit(self.model_, task, splits, self._training(), seed=seed, progress=bool(self.verbose))
-        self.model_.cpu().eval()
-        self.task_, self.history_, self.n_iter_ = task, result.history, result.epochs
+        rows, asked = self._prepare(panel, targets, seed)
+        trained: list[LFormer] = []
+        self.history_: list[dict[str, float]] = []
+        self.n_iter_ = 0
+        for n in range(self.members):
+            train, validation = self._split(len(panel), seed + n, groups)
+            prepared = Prepared(panel=rows, targets=asked, train=train, validation=validation, test=validation)
+            model = earlier[n] if n < len(earlier) and earlier[n].config.outputs == task.outputs else None
+            if model is None:
+                with seeded(seed + n):
+                    model = LFormer(self._config(task))
+            splits = self._splits(panel, prepared, task, seed + n)
+            result = fit(model, task, splits, self._training(), seed=seed + n, progress=bool(self.verbose))
+            trained.append(model.cpu().eval())
+            mark = {"member": n} if self.members > 1 else {}
+            self.history_ += [mark | row for row in result.history]
+            self.n_iter_ = max(self.n_iter_, result.epochs)
+        self.task_ = task
+        self.model_ = trained[0] if self.members == 1 else Ensemble(trained)
         return self
 
     def save(self, folder: str | Path) -> None:
@@ -107,6 +132,16 @@ class LFormerEstimator(BaseEstimator):  # type: ignore[misc]
         from lformer.estimators import artefact
 
         artefact.save(self, folder)
+
+    def stream(self, static: Mapping[str, Any] | None = None) -> Stream:
+        """Open a series that comes in row by row, with its covariates if there are any; needs `streaming=True`."""
+        from lformer.estimators.stream import Stream
+
+        return Stream(self, static)
+
+    @abstractmethod
+    def _told(self, outputs: torch.Tensor) -> Array:
+        """What the user is told, (..., O), from what the model puts out, (..., O)."""
 
     def _series(self, X: Any, reset: bool = False) -> Panel:
         """The series of X; a plain table (n, time) must be as wide as the one of `fit`."""
@@ -131,10 +166,14 @@ class LFormerEstimator(BaseEstimator):  # type: ignore[misc]
         """Rows for the model and what is asked of it, once the features are known."""
         return self.features_.apply(panel), targets
 
+    def _splits(self, panel: Panel, prepared: Prepared, task: Task, seed: int) -> Splits[PanelPart]:
+        """The parts for the trainer; `panel` holds what the rows of `prepared` were made from."""
+        return splits_of(prepared, type(self).__name__, task.name, seed)
+
     def _config(self, task: Task) -> LFormerConfig:
         return LFormerConfig(
             inputs=self.features_.width, outputs=task.outputs, answer=task.answer, embedder="mlp", width=self.width,
-            depth=self.depth, heads=self.heads, causal=self.streaming,
+            depth=self.depth, heads=self.heads, pooling="mean_last_max", dropout=self.dropout, causal=self.streaming,
             gate_norm="prefix" if self.streaming else "sequence",
         )  # fmt: skip
 
@@ -155,11 +194,17 @@ class LFormerEstimator(BaseEstimator):  # type: ignore[misc]
         return (np.sort(train), np.sort(held)) if len(held) else (np.sort(train), np.sort(train))
 
     def _check_parameters(self) -> None:
-        positive = ("width", "depth", "heads", "lr", "batch_size", "max_epochs")
+        positive = ("width", "depth", "heads", "members", "lr", "batch_size", "max_epochs")
         for name in positive:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be greater than 0; got {getattr(self, name)}.")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1; got {self.dropout}.")
         if not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction must lie between 0 and 1; got {self.validation_fraction}.")
         if self.device not in ("auto", "cpu", "gpu"):
             raise ValueError(f'device must be "auto", "cpu" or "gpu"; got {self.device!r}.')
+
+
+def _members(model: LFormer | Ensemble) -> list[LFormer]:
+    return model.models if isinstance(model, Ensemble) else [model]

@@ -1,18 +1,15 @@
-"""From what a user hands over to the rows a model reads: scaled values, what was observed, pace, static covariates."""
+"""From what a user hands over to series and weights; channels and clock of new series as in training."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from sklearn.utils import check_array
 
-from lformer.data import scaling
 from lformer.panel import Array, Panel
-
-if TYPE_CHECKING:
-    import pandas as pd
+from lformer.panel.stamps import one_of
 
 
 def as_panel(X: Any) -> tuple[Panel, int | None]:
@@ -42,108 +39,66 @@ def _lengths(array: Array) -> Array | None:
     return None if array.dtype.kind == "f" and np.isnan(array).any() else np.full(len(array), array.shape[1])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Features:
-    """How rows are made, fitted on training series.
+def match_channels(panel: Panel, channels: tuple[str, ...]) -> Panel:
+    """The panel with just these channels, in their order: one it lacks counts as never observed, a new one is an error.
 
-    A row holds the scaled values (0 where nothing was observed), 1 or 0 for observed or not, two numbers for the pace
-    (logarithms of the interval since the last row and of the time since the first, in typical intervals), and the
-    static covariates, the same in every row.
-
-    Attributes:
-        channels: names, in the order of training.
-        shift, scale: (C,) of the values.
-        interval: the typical one.
-        statics: column -> (mean, deviation) of a number, or -> the categories of a text.
+    Channels that were never named ("0", "1", ...) are told apart by their position alone, so all must be there.
     """
-
-    channels: tuple[str, ...]
-    shift: Array
-    scale: Array
-    interval: float
-    statics: dict[str, tuple[float, float] | list[str]]
-
-    @classmethod
-    def fit(cls, panel: Panel) -> Features:
-        """From the training series."""
-        shift, scale = scaling.standard(panel, np.arange(len(panel)))
-        gaps = np.diff(panel.times)[np.diff(_owners(panel)) == 0] if len(panel.times) > 1 else np.zeros(0)
-        gaps = gaps[gaps > 0]
-        return cls(
-            channels=panel.channels,
-            shift=shift,
-            scale=scale,
-            interval=float(np.median(gaps)) if len(gaps) else 1.0,
-            statics=_fit_statics(panel.static),
+    if panel.channels == channels:
+        return panel
+    place = {name: i for i, name in enumerate(panel.channels)}
+    new = [name for name in panel.channels if name not in channels]
+    lost = [name for name in channels if name not in place]
+    if new or (lost and channels == tuple(map(str, range(len(channels))))):
+        raise ValueError(
+            f"X has {len(place)} features, but the model was trained on {len(channels)} channels: "
+            f"{', '.join(channels[:8])}{', ...' if len(channels) > 8 else ''}. New: {new[:5]}; missing: {lost[:5]}. "
+            "Leave new ones out, for example with Panel.from_long(..., channels=model.features_.channels)."
         )
-
-    @property
-    def width(self) -> int:
-        """Numbers per row."""
-        static = sum(2 if isinstance(kind, tuple) else len(kind) for kind in self.statics.values())
-        return 2 * len(self.channels) + 2 + static
-
-    def apply(self, panel: Panel) -> Panel:
-        """The same series with rows for the model. Channels the model does not know are an error."""
-        panel = panel.compact()
-        self._require_channels(panel)
-        values = scaling.apply(panel, self.shift, self.scale).values
-        seen = np.ones(values.shape, np.float32) if panel.observed is None else panel.observed.astype(np.float32)
-        elapsed = panel.times - np.repeat(panel.first_times(), panel.lengths)
-        gap = np.diff(elapsed, prepend=0.0)
-        gap[panel.first[panel.lengths > 0]] = 0.0
-        pace = np.log1p(np.column_stack([gap, elapsed]) / self.interval).astype(np.float32)
-        static = np.repeat(self._encode(panel.static, len(panel)), panel.lengths, axis=0)
-        rows = np.concatenate([values, seen, pace, static], axis=1)
-        names = tuple(str(i) for i in range(rows.shape[1]))
-        return replace(panel, values=rows, observed=None, channels=names, static=None, scale=1.0)
-
-    def _require_channels(self, panel: Panel) -> None:
-        if panel.channels != self.channels:
-            new = [c for c in panel.channels if c not in self.channels]
-            lost = [c for c in self.channels if c not in panel.channels]
-            raise ValueError(
-                f"X has {len(panel.channels)} features, but the model was trained on {len(self.channels)} channels, in "
-                f"this order: {', '.join(self.channels[:8])}{', ...' if len(self.channels) > 8 else ''}. New: "
-                f"{new[:5]}; missing: {lost[:5]}. Give Panel.from_long the channels of the training data."
-            )
-
-    def _encode(self, static: pd.DataFrame | None, n: int) -> Array:
-        """(n, S): a number and whether it is known, or one of its categories."""
-        if not self.statics:
-            return np.zeros((n, 0), np.float32)
-        lost = [c for c in self.statics if static is None or c not in static.columns]
-        if lost or static is None:
-            raise ValueError(f"the model was trained with static covariates {', '.join(self.statics)}; {lost} missing.")
-        parts = []
-        for name, kind in self.statics.items():
-            if isinstance(kind, tuple):
-                number = static[name].to_numpy(np.float64, na_value=np.nan)
-                known = np.isfinite(number)
-                parts += [np.where(known, (number - kind[0]) / kind[1], 0.0), known]
-            else:
-                text = static[name].astype(str).to_numpy()
-                parts += [text == category for category in kind]
-        return np.column_stack(parts).astype(np.float32)
+    values = np.zeros((*panel.values.shape[:-1], len(channels)), panel.values.dtype)
+    observed = np.zeros(values.shape, bool)
+    for c, name in enumerate(channels):
+        if name in place:
+            values[..., c] = panel.values[..., place[name]]
+            observed[..., c] = True if panel.observed is None else panel.observed[..., place[name]]
+    return replace(panel, values=values, observed=None if observed.all() else observed, channels=channels)
 
 
-def _owners(panel: Panel) -> Array:
-    """(N,) which series a row of a compact panel belongs to."""
-    return np.repeat(np.arange(len(panel)), panel.lengths)
+def match_clock(panel: Panel, calendar: bool, unit: str) -> Panel:
+    """The panel with times in this unit; numbers and calendar stamps do not mix, nor do two labels of numbers."""
+    is_calendar = on_calendar(panel)
+    if is_calendar != calendar:
+        has, known = (_kind(one) for one in (is_calendar, calendar))
+        raise ValueError(
+            f"the times of X are {has}, but the model was trained on {known}{f' in {unit}' if unit else ''}. Give both "
+            "in the same form."
+        )
+    if panel.unit == unit or not (panel.unit and unit):
+        return panel
+    if not calendar:
+        raise ValueError(f"the times of X are in {panel.unit}, but the model was trained on times in {unit}.")
+    return replace(panel, times=panel.times * (one_of(panel.unit) / one_of(unit)), unit=unit)
 
 
-def _fit_statics(static: pd.DataFrame | None) -> dict[str, tuple[float, float] | list[str]]:
-    if static is None:
-        return {}
-    import pandas as pd
+def on_calendar(panel: Panel) -> bool:
+    """Whether its stamps are dates or durations, whose unit is known, and not plain numbers."""
+    return panel.origin.dtype.kind in "mM"
 
-    fitted: dict[str, tuple[float, float] | list[str]] = {}
-    for name in static.columns:
-        if pd.api.types.is_numeric_dtype(static[name]):
-            number = static[name].to_numpy(np.float64, na_value=np.nan)
-            number = number[np.isfinite(number)]
-            spread = float(number.std()) if len(number) else 1.0
-            fitted[str(name)] = (float(number.mean()) if len(number) else 0.0, spread or 1.0)
-        else:
-            fitted[str(name)] = sorted(static[name].dropna().astype(str).unique().tolist())
-    return fitted
+
+def _kind(calendar: bool) -> str:
+    return "calendar stamps" if calendar else "numbers"
+
+
+def series_weights(sample_weight: Any, panel: Panel, by_id: bool) -> Array:
+    """(n,) float64, 1 where nothing was given; a Series goes by id if there are ids."""
+    n = len(panel)
+    if sample_weight is None:
+        return np.ones(n)
+    if isinstance(sample_weight, dict) or (by_id and hasattr(sample_weight, "reindex")):
+        sample_weight = panel.align(sample_weight, "sample_weight")
+    weights = np.asarray(sample_weight, np.float64)
+    if weights.shape != (n,) or not np.isfinite(weights).all() or bool((weights < 0).any()):
+        raise ValueError(f"sample_weight must be {n} numbers from 0, one per series; got shape {weights.shape}.")
+    if not weights.any():
+        raise ValueError("sample_weight is zero for every series, so there is nothing to learn from.")
+    return weights

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
-from lformer import tasks
+from lformer import metrics, tasks
 from lformer.data.dataset import Targets
 from lformer.estimators.base import LFormerEstimator
+from lformer.estimators.inputs import series_weights
+from lformer.metrics import Metric
 from lformer.panel import Array, Panel
+from lformer.tasks import Task
 
 
 class LFormerPointClassifier(LFormerEstimator):
     """Which class each row of a series belongs to.
+
+    Args:
+        class_weight: None, "balanced", or a dict from class to weight, of each row.
+        others: see `LFormerEstimator`.
 
     Example:
         >>> import numpy as np
@@ -29,12 +40,42 @@ class LFormerPointClassifier(LFormerEstimator):
         True
     """
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def __init__(
+        self,
+        *,
+        class_weight: Literal["balanced"] | dict[Any, float] | None = None,
+        width: int = 64,
+        depth: int = 2,
+        heads: int = 4,
+        dropout: float = 0.1,
+        members: int = 1,
+        lr: float = 2e-3,
+        batch_size: int = 32,
+        max_epochs: int = 40,
+        weight_decay: float = 0.01,
+        patience: int | None = 10,
+        validation_fraction: float = 0.15,
+        streaming: bool = False,
+        device: Literal["auto", "cpu", "gpu"] = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+    ) -> None:
+        super().__init__(
+            width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr, batch_size=batch_size,
+            max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
+            validation_fraction=validation_fraction, streaming=streaming, device=device, random_state=random_state,
+            verbose=verbose, warm_start=warm_start,
+        )  # fmt: skip
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on series and the classes of their rows.
 
         Args:
             X: the series. In an array, rows at the end without any value are padding.
-            y: for each series (L_i,) classes, in a list, a dict by id, or for an array X an array (n, L).
+            y: for each series (L_i,) classes, in a list, a Series or dict by id, or for an array X an array (n, L).
+            sample_weight: (n,) how much each series counts.
         """
         panel = self._series(X, reset=True)
         labels = np.concatenate(_per_series(panel, X, y))
@@ -44,15 +85,17 @@ class LFormerPointClassifier(LFormerEstimator):
         self.classes_, code = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
-                f"there must be at least two classes; all {len(labels)} rows are of {self.classes_.tolist()}."
+                f"there must be at least two classes; all {len(labels)} rows are of one class, {self.classes_[0]!r}."
             )
-        targets = Targets(values=code.astype(np.int64), at="rows")
-        return self._fit(*_with_targets(panel, targets), tasks.classify(len(self.classes_), "step"))
+        weights = series_weights(sample_weight, panel, isinstance(X, Panel))
+        targets = Targets(values=code.astype(np.int64), at="rows", weights=weights)
+        of_class = compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
+        return self._fit(*_with_targets(panel, targets), _weighted_task(of_class))
 
     def predict_proba(self, X: Any) -> list[Array]:
         """(L_i, classes) of each series, rows as in X, classes in the order of `classes_`."""
         check_is_fitted(self, "model_")
-        return [torch.softmax(scores.double(), dim=-1).numpy() for scores in self._answers(X, self.task_)]
+        return [self._told(scores) for scores in self._answers(X, self.task_)]
 
     def predict(self, X: Any) -> list[Array]:
         """(L_i,) of each series, the likeliest class of each row."""
@@ -63,6 +106,10 @@ class LFormerPointClassifier(LFormerEstimator):
         check_is_fitted(self, "model_")
         truth = np.concatenate(_per_series(self._series(X), X, y))
         return float(accuracy_score(truth, np.concatenate(self.predict(X))))
+
+    def _told(self, outputs: Tensor) -> Array:
+        """Probabilities."""
+        return torch.softmax(outputs.double(), dim=-1).numpy()
 
 
 class LFormerPointRegressor(LFormerEstimator):
@@ -77,12 +124,14 @@ class LFormerPointRegressor(LFormerEstimator):
         True
     """
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on series and the numbers of their rows.
 
         Args:
             X: the series. In an array, rows at the end without any value are padding.
-            y: for each series (L_i,) or (L_i, K) numbers, in a list, a dict by id, or for an array X an array (n, L).
+            y: for each series (L_i,) or (L_i, K) numbers, in a list, a Series or dict by id, or for an array X an
+                array (n, L).
+            sample_weight: (n,) how much each series counts.
         """
         panel = self._series(X, reset=True)
         numbers = _numbers(panel, X, y)
@@ -95,14 +144,14 @@ class LFormerPointRegressor(LFormerEstimator):
         self.center_, spread = np.nanmean(table, axis=0), np.nanstd(table, axis=0)
         self.spread_ = np.where(spread > 0, spread, 1.0)
         scaled = np.where(known, (table - self.center_) / self.spread_, 0.0).astype(np.float32)
-        targets = Targets(values=scaled, at="rows", observed=known)
+        weights = series_weights(sample_weight, panel, isinstance(X, Panel))
+        targets = Targets(values=scaled, at="rows", observed=known, weights=weights)
         return self._fit(*_with_targets(panel, targets), tasks.regress_points(table.shape[1]))
 
     def predict(self, X: Any) -> list[Array]:
         """(L_i,) or (L_i, K) of each series, as the targets were, rows as in X."""
         check_is_fitted(self, "model_")
-        tables = [a.double().numpy() * self.spread_ + self.center_ for a in self._answers(X, self.task_)]
-        return [table[:, 0] for table in tables] if self._flat else tables
+        return [self._told(outputs) for outputs in self._answers(X, self.task_)]
 
     def score(self, X: Any, y: Any) -> float:
         """R² over all rows that have a target; the mean over the outputs if there are several."""
@@ -112,6 +161,30 @@ class LFormerPointRegressor(LFormerEstimator):
             raise ValueError(f"y must have rows of shape {told.shape[1:]}, as in fit; got {truth.shape[1:]}.")
         pairs = [(t[np.isfinite(t)], p[np.isfinite(t)]) for t, p in zip(_columns(truth), _columns(told), strict=True)]
         return float(np.mean([r2_score(t, p) for t, p in pairs]))
+
+    def _told(self, outputs: Tensor) -> Array:
+        """Numbers in the units of the targets, without the last axis if they had none."""
+        numbers = outputs.double().numpy() * self.spread_ + self.center_
+        return numbers[..., 0] if self._flat else numbers
+
+
+def _weighted_task(of_class: Array) -> Task:
+    """Classes of rows, each of which counts by its class, in the loss and where the best epoch is chosen."""
+    error = partial(_weighted_cross_entropy, torch.as_tensor(of_class, dtype=torch.float32))
+    task = tasks.classify(len(of_class), "step")
+    return replace(
+        task,
+        loss=partial(metrics.mean_loss, error),
+        metrics={**task.metrics, "cross_entropy": Metric(error)},
+        monitor="cross_entropy",
+        direction="min",
+    )
+
+
+def _weighted_cross_entropy(of_class: Tensor, scores: Tensor, target: Tensor) -> Tensor:
+    """-log of the probability of the right class, times its weight: (K,), (..., K), (...) -> (...)."""
+    told = torch.log_softmax(scores, dim=-1).gather(-1, target[..., None]).squeeze(-1)
+    return -of_class.to(told)[target] * told
 
 
 def _per_series(panel: Panel, X: Any, y: Any) -> list[Array]:
@@ -164,7 +237,8 @@ def _with_targets(panel: Panel, targets: Targets) -> tuple[Panel, Targets]:
     kept = np.bincount(owner[known], minlength=len(panel)) > 0
     rows = kept[owner]
     observed = None if targets.observed is None else targets.observed[rows]
-    return panel[kept].compact(), Targets(values=targets.values[rows], at="rows", observed=observed)
+    weights = None if targets.weights is None else targets.weights[kept]
+    return panel[kept].compact(), Targets(values=targets.values[rows], at="rows", observed=observed, weights=weights)
 
 
 def _columns(table: Array) -> Array:

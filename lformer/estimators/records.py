@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from lformer import tasks
 from lformer.data import scaling
@@ -43,7 +44,7 @@ class _RecordEstimator(LFormerEstimator):
             )
         copies = panel[np.tile(np.arange(len(panel)), self.draws)]
         nothing = Targets(values=np.zeros((0, len(panel.channels)), np.float32), at="queries")
-        return self._fit(copies, nothing, _task(self._task_name, len(panel.channels)))
+        return self._fit(copies, nothing, record_task(self._task_name, len(panel.channels)))
 
     def predict(self, X: Any, query_times: Any = None) -> list[Array]:
         """The values at the times asked for.
@@ -53,10 +54,10 @@ class _RecordEstimator(LFormerEstimator):
             query_times: (Q,) for all series, or a list of (Q_i,), one per series; stamps as those of X, in any order.
 
         Returns:
-            (Q_i, C) of each series, in the units of its channels and the order of its query times.
+            (Q_i, C) of each series in the order of its query times, channels in their units and the order of training.
         """
         check_is_fitted(self, "model_")
-        panel = _informed(self._series(X), every=True)
+        panel = _informed(self.features_.match(self._series(X)), every=True)
         asked = _clocks(panel, query_times)
         self._check_queries(panel, asked)
         lengths = np.array([len(clock) for clock in asked])
@@ -69,19 +70,29 @@ class _RecordEstimator(LFormerEstimator):
         )
         part = PanelPart(self._rows(panel), targets, np.arange(len(panel)), 0)
         answers = predict(self.model_, self.task_, part, self.batch_size)
-        shift, scale = self.features_.shift, self.features_.scale
-        return [a[:n].double().numpy() * scale + shift for a, n in zip(answers, lengths, strict=True)]
+        return [self._told(a[:n]) for a, n in zip(answers, lengths, strict=True)]
 
     def score(self, X: Any, y: None = None) -> float:
         """Minus the mean squared error on rows of X that are hidden for it, in units of each channel's deviation."""
         check_is_fitted(self, "model_")
-        panel = _informed(self._series(X))
+        return -evaluate(self.model_, self.task_, self._with_hidden_rows(X), self.batch_size)["mse_unseen"]
+
+    def baseline_score(self, X: Any, y: None = None) -> float:
+        """What `score` would be if the answer were always the mean of the channel in training."""
+        check_is_fitted(self, "model_")
+        targets = self._with_hidden_rows(X).targets
+        assert targets.given is not None
+        unseen = ~targets.given if targets.observed is None else targets.observed & ~targets.given
+        return -float(np.square(targets.values[unseen], dtype=np.float64).mean())
+
+    def _with_hidden_rows(self, X: Any) -> PanelPart:
+        """Series of X with some of their rows hidden, always the same ones, and asked for."""
+        panel = _informed(self.features_.match(self._series(X)))
         panel = panel[self._usable(panel)].compact()
         if not len(panel):
             raise ValueError("no series has rows to hide, so there is nothing to compare with.")
         rows, targets = self._hide(panel, seed=0, copies=1)
-        part = PanelPart(rows, targets, np.arange(len(panel)), 0)
-        return -evaluate(self.model_, self.task_, part, self.batch_size)["mse_unseen"]
+        return PanelPart(rows, targets, np.arange(len(panel)), 0)
 
     @abstractmethod
     def _usable(self, panel: Panel) -> Array:
@@ -93,6 +104,10 @@ class _RecordEstimator(LFormerEstimator):
 
     def _check_queries(self, panel: Panel, asked: list[Array]) -> None:
         """Refuse times at which the model cannot answer."""
+
+    def _told(self, outputs: Tensor) -> Array:
+        """Values in the units of their channels."""
+        return outputs.double().numpy() * self.features_.scale + self.features_.shift
 
     def _prepare(self, panel: Panel, targets: Targets, seed: int) -> tuple[Panel, Targets]:
         return self._hide(panel.compact(), seed, self.draws)
@@ -155,6 +170,8 @@ class LFormerInterpolator(_RecordEstimator):
         width: int = 64,
         depth: int = 2,
         heads: int = 4,
+        dropout: float = 0.1,
+        members: int = 1,
         lr: float = 2e-3,
         batch_size: int = 32,
         max_epochs: int = 40,
@@ -168,9 +185,10 @@ class LFormerInterpolator(_RecordEstimator):
         warm_start: bool = False,
     ) -> None:
         super().__init__(
-            width=width, depth=depth, heads=heads, lr=lr, batch_size=batch_size, max_epochs=max_epochs,
-            weight_decay=weight_decay, patience=patience, validation_fraction=validation_fraction, streaming=streaming,
-            device=device, random_state=random_state, verbose=verbose, warm_start=warm_start,
+            width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr, batch_size=batch_size,
+            max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
+            validation_fraction=validation_fraction, streaming=streaming, device=device, random_state=random_state,
+            verbose=verbose, warm_start=warm_start,
         )  # fmt: skip
         self.hidden = hidden
         self.draws = draws
@@ -215,6 +233,8 @@ class LFormerForecaster(_RecordEstimator):
         width: int = 64,
         depth: int = 2,
         heads: int = 4,
+        dropout: float = 0.1,
+        members: int = 1,
         lr: float = 2e-3,
         batch_size: int = 32,
         max_epochs: int = 40,
@@ -228,9 +248,10 @@ class LFormerForecaster(_RecordEstimator):
         warm_start: bool = False,
     ) -> None:
         super().__init__(
-            width=width, depth=depth, heads=heads, lr=lr, batch_size=batch_size, max_epochs=max_epochs,
-            weight_decay=weight_decay, patience=patience, validation_fraction=validation_fraction, streaming=streaming,
-            device=device, random_state=random_state, verbose=verbose, warm_start=warm_start,
+            width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr, batch_size=batch_size,
+            max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
+            validation_fraction=validation_fraction, streaming=streaming, device=device, random_state=random_state,
+            verbose=verbose, warm_start=warm_start,
         )  # fmt: skip
         self.horizon = horizon
         self.draws = draws
@@ -265,7 +286,7 @@ class LFormerForecaster(_RecordEstimator):
             raise ValueError(f"horizon must be greater than 0, or None; got {self.horizon}.")
 
 
-def _task(name: str, channels: int) -> Task:
+def record_task(name: str, channels: int) -> Task:
     """Trained on all that is asked, selected by what was hidden."""
     return replace(tasks.records(name, channels, "query"), monitor="mse_unseen")
 

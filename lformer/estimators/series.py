@@ -14,16 +14,71 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from lformer import tasks
-from lformer.data.dataset import Targets
+from lformer.data.dataset import Prepared, Targets
+from lformer.data.parts import PanelPart, Splits
 from lformer.estimators.base import LFormerEstimator
+from lformer.estimators.hiding import HidingPart
+from lformer.estimators.inputs import as_panel, series_weights
 from lformer.panel import Array, Panel
+from lformer.tasks import Task
 
 
-class LFormerClassifier(ClassifierMixin, LFormerEstimator):  # type: ignore[misc]
+class _SeriesEstimator(LFormerEstimator):
+    """What both have: training on less than there is."""
+
+    def __init__(
+        self,
+        *,
+        hide: float = 0.0,
+        width: int = 64,
+        depth: int = 2,
+        heads: int = 4,
+        dropout: float = 0.1,
+        members: int = 1,
+        lr: float = 2e-3,
+        batch_size: int = 32,
+        max_epochs: int = 40,
+        weight_decay: float = 0.01,
+        patience: int | None = 10,
+        validation_fraction: float = 0.15,
+        streaming: bool = False,
+        device: Literal["auto", "cpu", "gpu"] = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+    ) -> None:
+        super().__init__(
+            width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr, batch_size=batch_size,
+            max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
+            validation_fraction=validation_fraction, streaming=streaming, device=device, random_state=random_state,
+            verbose=verbose, warm_start=warm_start,
+        )  # fmt: skip
+        self.hide = hide
+
+    def _splits(self, panel: Panel, prepared: Prepared, task: Task, seed: int) -> Splits[PanelPart]:
+        splits = super()._splits(panel, prepared, task, seed)
+        if self.hide == 0:
+            return splits
+        part = splits.train
+        less = HidingPart(
+            part.panel, part.targets, part.members, part.seed, part.partial,
+            series=panel[part.members], features=self.features_, share=self.hide,
+        )  # fmt: skip
+        return replace(splits, train=less)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not 0 <= self.hide < 1:
+            raise ValueError(f"hide must be at least 0 and below 1; got {self.hide}.")
+
+
+class LFormerClassifier(ClassifierMixin, _SeriesEstimator):  # type: ignore[misc]
     """Which class a series belongs to.
 
     Args:
         class_weight: None, "balanced", or a dict from class to weight.
+        hide: in training, about this share of the observations, rows and channels of a series is hidden, others in
+            every epoch: for many noisy channels and few series.
         others: see `LFormerEstimator`.
 
     Example:
@@ -40,9 +95,12 @@ class LFormerClassifier(ClassifierMixin, LFormerEstimator):  # type: ignore[misc
         self,
         *,
         class_weight: Literal["balanced"] | dict[Any, float] | None = None,
+        hide: float = 0.0,
         width: int = 64,
         depth: int = 2,
         heads: int = 4,
+        dropout: float = 0.1,
+        members: int = 1,
         lr: float = 2e-3,
         batch_size: int = 32,
         max_epochs: int = 40,
@@ -56,9 +114,10 @@ class LFormerClassifier(ClassifierMixin, LFormerEstimator):  # type: ignore[misc
         warm_start: bool = False,
     ) -> None:
         super().__init__(
-            width=width, depth=depth, heads=heads, lr=lr, batch_size=batch_size, max_epochs=max_epochs,
-            weight_decay=weight_decay, patience=patience, validation_fraction=validation_fraction, streaming=streaming,
-            device=device, random_state=random_state, verbose=verbose, warm_start=warm_start,
+            hide=hide, width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr, batch_size=batch_size,
+            max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
+            validation_fraction=validation_fraction, streaming=streaming, device=device, random_state=random_state,
+            verbose=verbose, warm_start=warm_start,
         )  # fmt: skip
         self.class_weight = class_weight
 
@@ -73,7 +132,7 @@ class LFormerClassifier(ClassifierMixin, LFormerEstimator):  # type: ignore[misc
                 f"there must be at least two classes; all {len(labels)} series are of one class, {self.classes_[0]!r}."
             )
         weights = (
-            _weights(sample_weight, len(panel))
+            series_weights(sample_weight, panel, isinstance(X, Panel))
             * compute_class_weight(self.class_weight, classes=self.classes_, y=labels)[code]
         )
         targets = Targets(values=code.astype(np.int64), at="series", weights=weights)
@@ -84,17 +143,24 @@ class LFormerClassifier(ClassifierMixin, LFormerEstimator):  # type: ignore[misc
     def predict_proba(self, X: Any) -> Array:
         """(n, classes) probabilities, in the order of `classes_`."""
         check_is_fitted(self, "model_")
-        scores = torch.stack(self._answers(X, self.task_))
-        return torch.softmax(scores.double(), dim=-1).numpy()
+        return self._told(torch.stack(self._answers(X, self.task_)))
 
     def predict(self, X: Any) -> Array:
         """(n,) the likeliest class of each series."""
         check_is_fitted(self, "model_")
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The accuracy; targets and weights are aligned as in `fit`."""
+        return float(super().score(X, *_both_aligned(X, y, sample_weight)))
 
-class LFormerRegressor(RegressorMixin, LFormerEstimator):  # type: ignore[misc]
-    """Numbers of a series, one or several.
+    def _told(self, outputs: torch.Tensor) -> Array:
+        """Probabilities."""
+        return torch.softmax(outputs.double(), dim=-1).numpy()
+
+
+class LFormerRegressor(RegressorMixin, _SeriesEstimator):  # type: ignore[misc]
+    """Numbers of a series, one or several. Arguments as for `LFormerClassifier`, but for `class_weight`.
 
     Example:
         >>> import numpy as np
@@ -121,14 +187,24 @@ class LFormerRegressor(RegressorMixin, LFormerEstimator):  # type: ignore[misc]
         table = numbers[:, None] if self._flat else numbers
         self.center_, self.spread_ = table.mean(axis=0), np.where(table.std(axis=0) > 0, table.std(axis=0), 1.0)
         scaled = ((table - self.center_) / self.spread_).astype(np.float32)
-        targets = Targets(values=scaled, at="series", weights=_weights(sample_weight, len(panel)))
+        targets = Targets(
+            values=scaled, at="series", weights=series_weights(sample_weight, panel, isinstance(X, Panel))
+        )
         return self._fit(panel, targets, tasks.regress(table.shape[1]))
 
     def predict(self, X: Any) -> Array:
         """(n,) or (n, outputs), as the targets were."""
         check_is_fitted(self, "model_")
-        answers = torch.stack(self._answers(X, self.task_)).double().numpy() * self.spread_ + self.center_
-        return answers[:, 0] if self._flat else answers
+        return self._told(torch.stack(self._answers(X, self.task_)))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R²; targets and weights are aligned as in `fit`."""
+        return float(super().score(X, *_both_aligned(X, y, sample_weight)))
+
+    def _told(self, outputs: torch.Tensor) -> Array:
+        """Numbers in the units of the targets, without the last axis if they had none."""
+        numbers = outputs.double().numpy() * self.spread_ + self.center_
+        return numbers[..., 0] if self._flat else numbers
 
 
 def _aligned(panel: Panel, y: Any, by_id: bool) -> Array:
@@ -146,13 +222,7 @@ def _aligned(panel: Panel, y: Any, by_id: bool) -> Array:
     return array
 
 
-def _weights(sample_weight: Any, n: int) -> Array:
-    """(n,) float64, 1 where nothing was given."""
-    if sample_weight is None:
-        return np.ones(n)
-    weights = np.asarray(sample_weight, np.float64)
-    if weights.shape != (n,) or not np.isfinite(weights).all() or bool((weights < 0).any()):
-        raise ValueError(f"sample_weight must be {n} numbers from 0, one per series; got shape {weights.shape}.")
-    if not weights.any():
-        raise ValueError("sample_weight is zero for every series, so there is nothing to learn from.")
-    return weights
+def _both_aligned(X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array | None]:
+    """Targets and weights in the order of the series, as the scores of scikit-learn need them."""
+    panel, by_id = as_panel(X)[0], isinstance(X, Panel)
+    return _aligned(panel, y, by_id), None if sample_weight is None else series_weights(sample_weight, panel, by_id)

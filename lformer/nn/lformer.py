@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from lformer.batch import IrregularBatch, mean_interval
 from lformer.nn.attention import LayerState, LiquidGatedAttention, Mu, OutputGate, Rate, one_of
 from lformer.nn.embedder import Embedder, Embedding, TimeEmbedding
-from lformer.nn.mixer import FeedForward, LiquidMixer, SwiGLU
+from lformer.nn.mixer import FeedForward, LiquidMixer, SwiGLU, has_hooks, run_fused
 from lformer.nn.predictor import Answer, Pool, Pooling, head
-from lformer.nn.query import check_answer, merge
+from lformer.nn.query import Merged, check_answer, merge
 from lformer.nn.softmax import SoftmaxAttention
 from lformer.ops import GateNorm, checks
 
@@ -40,7 +40,8 @@ class LFormerConfig:
         first_interval: what the first row, which has none, is given. "typical" lets it write: the mean interval of
             its series in a non-causal model, the buffer `first_interval` otherwise. "zero" is the literal Δ_1 = 0.
         time_mixer, channel_mixer, mu, rate, output_gate: the paper's choices first; the others are its ablations.
-        backend: of `ops.liquid_gated_attention`.
+        backend: of `ops.liquid_gated_attention`. "auto" and "fused" also run whole mixers as fused kernels where they
+            can; `LFormer.path` tells what runs.
     """
 
     inputs: int
@@ -100,6 +101,16 @@ class LFormerConfig:
         return LiquidMixer(self.width, time_mixer, channel_mixer, self.dropout)
 
 
+class Rows(NamedTuple):
+    """What the mixers are given."""
+
+    x: Tensor  # (B, L, D)
+    deltas: Tensor  # (B, L)
+    lengths: Tensor  # (B,)
+    reads: Tensor | None  # (B, L) bool, rows of queries
+    merged: Merged | None  # how queries and observations were put in order
+
+
 class State(NamedTuple):
     """Where a stream stands after its last valid row."""
 
@@ -156,15 +167,10 @@ class LFormer(nn.Module):
             (B, O), (B, L, O) or (B, Q, O) as `config.answer` says, and the new state if asked for.
         """
         check_answer(self.config.answer, batch)
-        x = self.embedder(batch.values, batch.times)
-        deltas, lengths, reads, merged = self._intervals(batch, state), batch.lengths, None, None
-        if batch.query_times is not None:
-            empty = batch.values.new_zeros(*batch.query_times.shape, *batch.values.shape[2:])
-            before = None if state is None else torch.where(state.rows > 0, state.time, torch.nan)
-            merged = merge(batch.times, deltas, lengths, batch.query_times, before)
-            x = merged.arrange(x, self.embedder(empty, batch.query_times))
-            deltas, lengths, reads = merged.deltas, merged.lengths, merged.reads
+        x, deltas, lengths, reads, merged = self._rows(batch, state)
         x = self.dropout(x)
+        if state is None and not return_state and not self._why_not_stacked(x, deltas, reads):
+            return self._stacked(x, deltas, lengths)
 
         layers: list[LayerState] = []
         for n, mixer in enumerate(self.blocks):
@@ -185,6 +191,19 @@ class LFormer(nn.Module):
         if not return_state:
             return prediction
         return prediction, State(tuple(layers), _last_time(batch, state), count, pooled)
+
+    def path(self, batch: IrregularBatch, state: State | None = None) -> str:
+        """What `forward` runs here: "fused mixer", or else the backend of the time mixers ("fused", "parallel", …)."""
+        if not self.why_not_fused(batch, state):
+            return "fused mixer"
+        return self.blocks[0].backend(self._rows(batch, None).x)
+
+    def why_not_fused(self, batch: IrregularBatch, state: State | None = None) -> str:
+        """Why `forward` does not run its mixers as fused kernels; empty if it does."""
+        if state is not None:
+            return "a series is continued from a state"
+        x, deltas, _, reads, _ = self._rows(batch, state)
+        return next((reason for m in self.blocks if (reason := m.why_not_fused(x, deltas, reads))), "")
 
     def init_state(self, batch: int) -> State:
         """The state before the first row of `batch` series."""
@@ -227,6 +246,36 @@ class LFormer(nn.Module):
     @property
     def blocks(self) -> list[LiquidMixer]:
         return [mixer for mixer in self.mixers if isinstance(mixer, LiquidMixer)]
+
+    def _rows(self, batch: IrregularBatch, state: State | None) -> Rows:
+        """What enters the first mixer: the embedded rows, the queries among them."""
+        x, deltas = self.embedder(batch.values, batch.times), self._intervals(batch, state)
+        if batch.query_times is None:
+            return Rows(x, deltas, batch.lengths, None, None)
+        empty = batch.values.new_zeros(*batch.query_times.shape, *batch.values.shape[2:])
+        before = None if state is None else torch.where(state.rows > 0, state.time, torch.nan)
+        merged = merge(batch.times, deltas, batch.lengths, batch.query_times, before)
+        x = merged.arrange(x, self.embedder(empty, batch.query_times))
+        return Rows(x, merged.deltas, merged.lengths, merged.reads, merged)
+
+    def _stacked(self, x: Tensor, deltas: Tensor, lengths: Tensor) -> Tensor:
+        """From the embedded rows to the answers, all mixers in one call, which also sums the rows for a mean."""
+        series, mean = self.config.answer == "series", self.pool.kind == "mean"
+        x = run_fused(self.blocks, x, deltas, lengths, pool=series and mean)
+        if series:
+            x = self.pool(x if mean else self.pool.add(self.pool.start(len(x), x), x, lengths), lengths)
+        return self.head(x)
+
+    def _why_not_stacked(self, x: Tensor, deltas: Tensor, reads: Tensor | None) -> str:
+        """Why the mixers run one by one, each fused where it can be; empty if all of them are one call."""
+        for mixer in self.blocks:
+            if reason := mixer.why_not_fused(x, deltas, reads):
+                return reason
+        if any(has_hooks(mixer) for mixer in self.blocks):
+            return "a mixer has hooks"
+        if len({(mixer.liquid.causal, mixer.liquid.gate_norm) for mixer in self.blocks}) > 1:
+            return "the mixers differ"
+        return ""
 
     def _first(self, dtype: torch.dtype) -> Tensor:
         """The first interval of a series that must not look ahead."""

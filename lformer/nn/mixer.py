@@ -1,9 +1,16 @@
 """LiquidMixer: pre-norm residual block of a time mixer and a channel mixer (paper IV-C)."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lformer.nn.attention import LayerState, LiquidGatedAttention
+from lformer import ops
+from lformer.nn.attention import Interpolation, LayerState, LiquidGatedAttention
+from lformer.ops.fused.plan import MixerWeights, unsupported
 
 
 class SwiGLU(nn.Module):
@@ -41,6 +48,8 @@ class LiquidMixer(nn.Module):
         time_mixer: mixes rows; `LiquidGatedAttention`, or anything called as it is.
         channel_mixer: mixes the channels of a row; `SwiGLU`, or any (..., D) -> (..., D).
         dropout: in training, share of the numbers set to 0 in what either adds.
+
+    On CUDA the whole block runs as a few fused kernels where it can; `path` tells, `why_not_fused` gives the reason.
     """
 
     def __init__(self, width: int, time_mixer: nn.Module, channel_mixer: nn.Module, dropout: float = 0.0) -> None:
@@ -55,6 +64,8 @@ class LiquidMixer(nn.Module):
         self, x: Tensor, deltas: Tensor, *, lengths: Tensor | None = None, reads: Tensor | None = None
     ) -> Tensor:
         """(B, L, D), (B, L) -> (B, L, D)"""
+        if not self.why_not_fused(x, deltas, reads):
+            return run_fused([self], x, deltas)
         y = self.time_mixer(self.time_norm(x), deltas, lengths=lengths, reads=reads)
         return self._channels(x + self.dropout(y))
 
@@ -88,5 +99,90 @@ class LiquidMixer(nn.Module):
             )
         return self.time_mixer
 
+    def path(self, x: Tensor, deltas: Tensor, reads: Tensor | None = None) -> str:
+        """What `forward` runs on these rows: "fused mixer", or else the backend of the time mixer."""
+        return self.backend(x) if self.why_not_fused(x, deltas, reads) else "fused mixer"
+
+    def backend(self, x: Tensor) -> str:
+        """The backend that the time mixer chooses for these rows where the block is not fused, or "plain"."""
+        time = self.time_mixer
+        if not isinstance(time, LiquidGatedAttention):
+            return "plain"
+        q = _entering(x).new_empty(1, 1, time.heads, time.width // time.heads)
+        return ops.choose_backend(time.backend, q, q, q, q[..., 0])
+
+    def why_not_fused(self, x: Tensor, deltas: Tensor, reads: Tensor | None = None) -> str:
+        """Why `forward` does not run as fused kernels on these rows; empty if it does."""
+        time, channel = self.time_mixer, self.channel_mixer
+        if type(time) is not LiquidGatedAttention or type(channel) is not SwiGLU:
+            return f"the mixers are {type(time).__name__} and {type(channel).__name__}"
+        if time.backend not in ("auto", "fused"):
+            return f"backend={time.backend!r}"
+        if time.backend == "auto" and not x.is_cuda:
+            return f'x is on {x.device}; backend="auto" fuses on CUDA alone'
+        if time.output_gate is None or time.gate is None:
+            return "an ablation takes away the output gate or the rate that the input sets"
+        if changed := self._changed():
+            return changed
+        if reads is not None:
+            return "some rows only read"
+        if deltas.requires_grad:
+            return "deltas require a gradient"
+        if x.dtype != time.query.weight.dtype and not torch.is_autocast_enabled(x.device.type):
+            return f"x is {x.dtype} and the parameters are {time.query.weight.dtype}"
+        if self.training and self.dropout.p > 0:
+            return "dropout acts inside the block"
+        return unsupported(_entering(x), time.width, time.heads, time.causal, time.gate_norm)
+
+    def fused_weights(self) -> MixerWeights:
+        """The parameters in the order of the fused kernels, of a block that `why_not_fused` has nothing against."""
+        time, channel = self.liquid, self.channel_mixer
+        assert time.output_gate is not None
+        assert time.gate is not None
+        assert time.mu is not None
+        assert isinstance(channel, SwiGLU)
+        return MixerWeights(
+            self.time_norm.weight, self.time_norm.bias, time.query.weight, time.query.bias, time.key.weight,
+            time.key.bias, time.value.weight, time.value.bias, time.output_gate.weight, time.output_gate.bias,
+            time.gate.weight, time.gate.bias, time.mu().expand(time.heads), time.mix.weight, self.channel_norm.weight,
+            self.channel_norm.bias, channel.up.weight, channel.down.weight,
+        )  # fmt: skip
+
+    def _changed(self) -> str:
+        """What somebody put into this block that the fused kernels would pass over; empty if nothing."""
+        known = (LiquidMixer, LiquidGatedAttention, Interpolation, SwiGLU, nn.Linear, nn.LayerNorm, nn.Dropout)
+        for name, module in self.named_modules():
+            if type(module) not in known:
+                return f"{name or 'the mixer'} is a {type(module).__name__}"
+            if module is not self and has_hooks(module):
+                return f"{name} has hooks"
+        norms = (self.time_norm, self.channel_norm)
+        if any(norm.eps != 1e-5 or norm.weight is None or norm.bias is None for norm in norms):
+            return "a layer norm is not the usual one"
+        return ""
+
     def _channels(self, x: Tensor) -> Tensor:
         return x + self.dropout(self.channel_mixer(self.channel_norm(x)))
+
+
+def run_fused(
+    mixers: Sequence[LiquidMixer], x: Tensor, deltas: Tensor, lengths: Tensor | None = None, pool: bool = False
+) -> Tensor:
+    """Mixers that can be fused, one after the other: (B, L, D) -> (B, L, D), or summed over valid rows (B, D)."""
+    from lformer.ops.fused.mixer import stack  # imports triton
+
+    liquid, layers = mixers[0].liquid, [mixer.fused_weights() for mixer in mixers]
+    return stack(_entering(x), deltas, layers, liquid.causal, liquid.gate_norm, lengths, pool).to(x.dtype)
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """True if calling the module does more than its `forward`."""
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )
+
+
+def _entering(x: Tensor) -> Tensor:
+    """Rows as they enter the fused kernels: under autocast in its dtype, as every product would take them."""
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x

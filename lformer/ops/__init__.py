@@ -1,4 +1,4 @@
-"""Liquid gated attention on tensors: check, choose a backend, call it. Needs torch alone."""
+"""Liquid gated attention on tensors: check, choose a backend, call it. Needs torch alone; triton for "fused"."""
 
 from collections.abc import Callable
 from typing import Literal, overload
@@ -6,26 +6,49 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from lformer.ops import checks, parallel, reference
+from lformer.ops import checks, fused, parallel, reference
 from lformer.ops.gates import GateNorm, liquid_decay, normalise_decay
 
 __all__ = ["BACKENDS", "GateNorm", "choose_backend", "liquid_decay", "liquid_gated_attention", "normalise_decay"]
 
 Attention = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, bool], tuple[Tensor, Tensor]]
 
-BACKENDS: dict[str, Attention] = {
+BACKENDS: dict[str, Attention] = {  # in plain PyTorch, on every device; beside them stands "fused"
     "reference": reference.attention,
     "parallel": parallel.attention,
 }
 
 
-def choose_backend(backend: str = "auto") -> str:
-    """The name of the backend that a call with this `backend` runs. The rule of "auto" stands here and nowhere else."""
+def choose_backend(
+    backend: str = "auto",
+    q: Tensor | None = None,
+    k: Tensor | None = None,
+    v: Tensor | None = None,
+    decay: Tensor | None = None,
+    state: Tensor | None = None,
+) -> str:
+    """The name of the backend that a call with this `backend` and these tensors runs.
+
+    The rule of "auto" stands here and nowhere else: "fused" on CUDA where the kernels can take the tensors, else
+    "parallel". Without tensors only the name is checked, and "auto" is "parallel".
+    """
+    if backend not in ("auto", "fused", *BACKENDS):
+        known = ", ".join(map(repr, (*BACKENDS, "fused")))
+        raise ValueError(f"backend must be 'auto' or one of {known}; got {backend!r}.")
+    if q is None or k is None or v is None or decay is None:
+        return "parallel" if backend == "auto" else backend
     if backend == "auto":
-        return "parallel"
-    if backend not in BACKENDS:
-        raise ValueError(f"backend must be 'auto' or one of {', '.join(map(repr, BACKENDS))}; got {backend!r}.")
+        runs = q.device.type == "cuda" and not fused.unsupported(q, k, v, decay, state)
+        return "fused" if runs else "parallel"
+    if backend == "fused" and (reason := fused.unsupported(q, k, v, decay, state)):
+        raise ValueError(f"backend 'fused' cannot run here: {reason}. Use backend='auto' or 'parallel'.")
     return backend
+
+
+def _fused(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
+    from lformer.ops.fused.attention import attention  # imports triton
+
+    return attention(q, k, v, decay, state, causal)
 
 
 @overload
@@ -74,7 +97,7 @@ def liquid_gated_attention(
         causal: whether a row reads only what came before it, itself included.
         state: (B, H, K, V) memory before the first row; zeros if None.
         return_state: also return the memory after the last row.
-        backend: "auto", or one of `BACKENDS`; `choose_backend` tells which one "auto" is.
+        backend: "auto", "fused" or one of `BACKENDS`; `choose_backend` tells which one a call runs.
 
     Returns:
         (B, L, H, V) in the dtype of `v`, and (B, H, K, V) in float32 or wider if the state is asked for.
@@ -86,8 +109,8 @@ def liquid_gated_attention(
         >>> liquid_gated_attention(q, k, v, decay, causal=True).shape
         torch.Size([2, 100, 4, 16])
     """
-    run = BACKENDS[choose_backend(backend)]
     checks.attention_shapes(q, k, v, decay, state)
+    chosen = choose_backend(backend, q, k, v, decay, state)
     checks.decay_valid(decay)
     dtype = checks.wide_dtype(q, k, v, decay, state)
     if not causal:
@@ -95,12 +118,15 @@ def liquid_gated_attention(
     if state is None:
         state = torch.zeros(q.shape[0], *q.shape[2:], v.shape[-1], dtype=dtype, device=q.device)
 
-    wide = (q.to(dtype), k.to(dtype), v.to(dtype), decay.to(dtype), state.to(dtype))
+    rows = (q, k, v, decay)
+    if chosen != "fused":  # its kernels widen what they load
+        rows = (q.to(dtype), k.to(dtype), v.to(dtype), decay.to(dtype))
+    run = _fused if chosen == "fused" else BACKENDS[chosen]
     if torch.is_autocast_enabled(q.device.type):
         with torch.autocast(q.device.type, enabled=False):
-            y, state = run(*wide, causal)
+            y, state = run(*rows, state.to(dtype), causal)
     else:
-        y, state = run(*wide, causal)
+        y, state = run(*rows, state.to(dtype), causal)
     y = y.to(v.dtype)
     checks.finite_result(y, "the output of liquid_gated_attention")
     return (y, state) if return_state else y

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from lformer.panel.core import Array, OnDuplicate, spell, whole_numbers
-from lformer.panel.stamps import as_stamps, choose_unit, elapsed, missing
+from lformer.panel.stamps import as_stamps, choose_unit, elapsed, missing, require_fine
 
 Fields = dict[str, Any]
 SHOWN = 5  # examples in an error
@@ -42,6 +42,7 @@ def read_long(
         lost = table.index[int(np.argmax(owner < 0))]
         raise ValueError(f"{id!r} must name a series in every row; row {lost} has none.")
     clock = as_stamps(table[time], f"column {time!r}")
+    require_fine(table[time].dtype, clock, owner, f"the stamps of column {time!r}")
     entries: tuple[Array, Array, Array]
     if channel is None:
         chosen = [value] if isinstance(value, str) else value
@@ -109,6 +110,7 @@ def read_list(
                 f"times must not decrease along a series; series {name!r} has {stamps[at + 1]} in row {at + 1} after "
                 f"{stamps[at]}. Sort its rows by time."
             )
+        require_fine(getattr(clock, "dtype", None), stamps, np.zeros(len(stamps)), f"times of series {name!r}")
         clocks.append(stamps)
         matrices.append(values)
     owner = np.repeat(np.arange(len(names)), [len(c) for c in clocks])
@@ -150,6 +152,7 @@ def read_array(
     valid = np.arange(L) < count[:, None]
     owner = np.repeat(np.arange(n), count)
     flat = clock[valid]
+    require_fine(getattr(times, "dtype", None), flat, owner, "times")
     back = (flat[1:] < flat[:-1]) & (owner[1:] == owner[:-1])
     if back.any():
         at = int(np.argmax(back))

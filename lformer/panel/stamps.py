@@ -6,12 +6,14 @@ then holds them to the nanosecond over 104 days, to the microsecond over 285 yea
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 
 Array = np.ndarray[Any, Any]
 
+COARSE = 0.05  # as a share of the median gap: what a narrow type may have rounded away
 UNITS = {"ns": "ns", "us": "us", "ms": "ms", "s": "s", "min": "m", "h": "h", "D": "D"}  # ours: numpy's
 
 
@@ -26,9 +28,8 @@ def as_stamps(values: Any, name: str) -> Array:
     if array.dtype.kind not in "fiumM":
         example = repr(array.ravel()[0]) if array.size else "nothing"
         raise TypeError(
-            f"{name} must be numbers, datetime64 or timedelta64; got {array.dtype}, such as {example}. Convert text "
-            f"with pandas.to_datetime(...) or pandas.to_numeric(...), stamps of several time zones with "
-            f"pandas.to_datetime(..., utc=True)."
+            f"{name} must be numbers, datetime64 or timedelta64; got {array.dtype}, such as {example}. "
+            f"{_how_to_convert(array)}"
         )
     if array.dtype.kind in "mM":
         return _of_fixed_unit(array, name)
@@ -48,6 +49,49 @@ def _in_utc(values: Any) -> Any:
     if hasattr(values, "dt"):  # a pandas Series
         return values.dt.tz_convert("UTC").dt.tz_localize(None)
     return values.tz_convert("UTC").tz_localize(None)
+
+
+def _how_to_convert(array: Array) -> str:
+    """What to do with objects or text; dates that do not share a time zone are objects to numpy."""
+    zones: dict[str, Any] = {}
+    for one in array.ravel().tolist():
+        date = one if isinstance(one, datetime) else _read_date(one)
+        if date is not None:
+            zones.setdefault(str(date.tzinfo or "no time zone"), one)
+        if len(zones) > 1:
+            mixed = " and ".join(f"{one} ({zone})" for zone, one in zones.items())
+            return f"They mix {mixed}: convert stamps of several time zones with pandas.to_datetime(..., utc=True)."
+    return "Convert text with pandas.to_datetime(...) or pandas.to_numeric(...)."
+
+
+def _read_date(text: Any) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except (ValueError, TypeError):
+        return None
+
+
+def require_fine(stored: Any, clock: Array, owner: Array, name: str) -> None:
+    """Refuse stamps that a narrow floating type has rounded to a grid about as coarse as their gaps.
+
+    Args:
+        stored: the dtype they came in.
+        clock, owner: (N,) the stamps, and whose each is.
+        name: what to call them.
+    """
+    if getattr(stored, "kind", "") != "f" or stored.itemsize >= 8 or len(clock) < 2:
+        return
+    order = np.lexsort([clock, owner])
+    gaps = np.diff(clock[order])[np.diff(owner[order]) == 0]
+    gaps = gaps[gaps > 0]
+    step = float(np.spacing(np.abs(clock).max().astype(stored)))
+    if len(gaps) and step > COARSE * float(np.median(gaps)):
+        raise ValueError(
+            f"{name} are {stored} up to {np.abs(clock).max():g}, where the next number is {step:g} away; with gaps of "
+            f"about {np.median(gaps):g} they have been rounded, and their intervals are wrong. Read them again from "
+            "the source as float64, int64 or datetime64; what was rounded away cannot be recovered. If the intervals "
+            "are to be as they are, convert to float64."
+        )
 
 
 def _of_fixed_unit(array: Array, name: str) -> Array:
@@ -75,13 +119,18 @@ def choose_unit(kind: str, unit: str | None) -> str:
     return unit
 
 
+def one_of(unit: str) -> Any:
+    """One of our units as numpy's timedelta64."""
+    return np.timedelta64(1, UNITS[unit])  # type: ignore[call-overload]
+
+
 def elapsed(clock: Array, origin: Array, unit: str) -> Array:
     """float64 from `origin` to `clock`, both of one kind, in the unit."""
     difference = clock - origin  # exact for integers and calendar stamps
     if difference.dtype.kind != "f" and bool(((difference < difference.dtype.type(0)) != (clock < origin)).any()):
         raise ValueError("the times of a series span more than 64-bit numbers can hold.")
     if difference.dtype.kind == "m":
-        return difference / np.timedelta64(1, UNITS[unit])  # type: ignore[call-overload]
+        return difference / one_of(unit)
     return difference.astype(np.float64)
 
 
@@ -91,7 +140,7 @@ def stamps(times: Array, origin: Any, unit: str) -> Array:
     if origin.dtype.kind in "mM":  # rounded to the user's own unit, which is all that was ever there
         own, count = np.datetime_data(origin.dtype)
         tick = np.timedelta64(count, own)  # type: ignore[call-overload]
-        ticks = np.rint(times * (np.timedelta64(1, UNITS[unit]) / tick))  # type: ignore[call-overload]
+        ticks = np.rint(times * (one_of(unit) / tick))
         return origin + ticks.astype(np.int64) * tick
     if origin.dtype.kind == "i":
         return origin + np.rint(times).astype(np.int64)

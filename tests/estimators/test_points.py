@@ -1,13 +1,10 @@
 """LFormerPointClassifier and LFormerPointRegressor: an answer at every row of ragged, irregular, partly seen series."""
 
-import pickle
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
-from sklearn.model_selection import cross_val_score
 
 from lformer import Panel
 from lformer.estimators import LFormerPointClassifier, LFormerPointRegressor
@@ -114,18 +111,6 @@ def test_arrays_tables_and_ids() -> None:
     for targets in (by_id, pd.Series(by_id)):
         told = model.fit(panel, targets).predict_proba(panel)
         assert all(np.array_equal(a, b) for a, b in zip(told, expected, strict=True))
-
-
-@pytest.mark.parametrize("kind", [LFormerPointClassifier, LFormerPointRegressor])
-def test_clone_pickle_and_cross_validation(kind: Any) -> None:
-    X, labels, numbers = jumps(16)
-    y = labels if kind is LFormerPointClassifier else numbers
-    model = kind(**SMALL, max_epochs=1)
-    assert clone(model).get_params() == model.get_params()
-    expected = model.fit(X, y).predict(X)
-    for other in (clone(model).fit(X, y), pickle.loads(pickle.dumps(model))):
-        assert all(np.array_equal(a, b) for a, b in zip(other.predict(X), expected, strict=True))
-    assert np.isfinite(cross_val_score(model, X, y, cv=2)).all()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,75 @@
+"""What a saved model says about the series of a new table, as a table, for `lformer predict`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lformer.cli import tables
+from lformer.cli.common import UsageError
+from lformer.data.store import write_whole
+from lformer.estimators import artefact
+from lformer.panel import Panel
+
+
+def columns_of(model: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """Names of the columns: as given, else as at fit."""
+    known = artefact.read_json(model, artefact.COLUMNS) if (model / artefact.COLUMNS).exists() else {}
+    columns = (
+        {"channel": None, "value": None, "static": []} | known | {key: name for key, name in given.items() if name}
+    )
+    value = columns["value"]
+    columns["value"] = tables.one_value(columns["channel"], [value] if isinstance(value, str) else value)
+    lost = [f"--{key}" for key in ("id", "time") if not columns.get(key)]
+    if lost:
+        raise UsageError(f"{model} does not say how the columns are named, so {' and '.join(lost)} must.")
+    return columns
+
+
+def new_series(table: pd.DataFrame, columns: dict[str, Any], features: Any, file: Path, free: bool) -> Panel:
+    """The series of a new table; a channel that has no column is unobserved, unless its column was asked for."""
+    value = columns["value"]
+    if isinstance(value, list) and free:
+        columns = {**columns, "value": [name for name in value if name in table.columns] or value}
+    given = columns["value"] if isinstance(columns["value"], list) else [columns["value"]]
+    named = [columns["id"], columns["time"], columns["channel"], *given]
+    tables.require_columns(table, [name for name in named if name], file)
+    static, table = tables.take_static(table, columns["id"], columns["static"], file)
+    return tables.series(table, columns, static, features.channels, features.unit or None)
+
+
+def answer_table(estimator: Any, panel: Panel, columns: dict[str, Any]) -> pd.DataFrame:
+    """id, the time if there is an answer for each row, prediction, and the probability of each class."""
+    each_row = estimator.model_.config.answer == "step"
+    answers: dict[str, Any] = {columns["id"]: np.repeat(panel.ids, panel.lengths) if each_row else panel.ids}
+    if each_row:
+        answers[columns["time"]] = np.concatenate([stamps for stamps, _ in panel])
+    join = np.concatenate if each_row else np.asarray
+    if hasattr(estimator, "classes_"):
+        probability = join(estimator.predict_proba(panel))
+        answers["prediction"] = estimator.classes_[probability.argmax(axis=1)]
+        answers |= {f"probability_{name}": probability[:, i] for i, name in enumerate(estimator.classes_)}
+    else:
+        numbers = join(estimator.predict(panel))
+        flat = numbers.ndim == 1
+        answers |= {"prediction": numbers} if flat else {f"prediction_{i}": n for i, n in enumerate(numbers.T)}
+    return pd.DataFrame(answers)
+
+
+def asked_table(estimator: Any, panel: Panel, asked: list[Any], columns: dict[str, Any]) -> pd.DataFrame:
+    """id, time asked for, and the value of each channel; ids that nothing is asked of are left out."""
+    some = [i for i, stamps in enumerate(asked) if len(stamps)]
+    panel, asked = panel[some], [asked[i] for i in some]
+    values = np.concatenate(estimator.predict(panel, asked))
+    answers = {
+        columns["id"]: np.repeat(panel.ids, [len(stamps) for stamps in asked]),
+        columns["time"]: np.concatenate(asked),
+    }
+    return pd.DataFrame({**answers, **dict(zip(estimator.features_.channels, values.T, strict=True))})
+
+
+def write(answers: pd.DataFrame, out: Path) -> None:
+    write_whole(out, lambda part: answers.to_csv(part, index=False))

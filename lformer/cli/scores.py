@@ -1,0 +1,53 @@
+"""How good a model is on series it has not seen, beside an answer that is always the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+from sklearn.metrics import roc_auc_score
+
+from lformer.cli.common import console
+from lformer.panel import Array, Panel
+
+HIDDEN = "MSE of hidden rows"
+LOWER_IS_BETTER = ("MAE", "RMSE", HIDDEN)
+Scores = dict[str, tuple[float, float]]  # metric: of the model, of a constant
+
+
+def of_classes(classes: Array, probability: Array, known: Array, truth: Array) -> Scores:
+    """Accuracy beside that of the most frequent class; AUC of each class against the others, averaged."""
+    seen, count = np.unique(known, return_counts=True)
+    hit = float((classes[probability.argmax(axis=1)] == truth).mean())
+    scores = {"accuracy": (hit, float((truth == seen[count.argmax()]).mean()))}
+    sides = [(truth == name, probability[:, i]) for i, name in enumerate(classes)]
+    areas = [roc_auc_score(side, score) for side, score in sides if side.any() and not side.all()]
+    return {**scores, "AUC": (float(np.mean(areas)), 0.5)} if areas else scores
+
+
+def of_numbers(told: Array, known: Array, truth: Array) -> Scores:
+    """Errors beside those of the mean of the training targets; where there is no target there is no error."""
+    there = np.isfinite(truth)
+    errors = (told - truth)[there], (np.nanmean(known) - truth)[there]
+    mae = [float(np.abs(error).mean()) for error in errors]
+    rmse = [float(np.sqrt(np.square(error).mean())) for error in errors]
+    return {"MAE": (mae[0], mae[1]), "RMSE": (rmse[0], rmse[1])}
+
+
+def of_records(model: Any, panel: Panel) -> Scores:
+    """The error on rows that are hidden, in deviations of each channel, beside that of the channel's mean."""
+    return {HIDDEN: (-model.score(panel), -model.baseline_score(panel))}
+
+
+def show(scores: Scores, train: int, test: int) -> str:
+    """Print the scores; what is to be said if the model is no better than the constant, else nothing."""
+    table = Table(title=f"{test:,} series held out, {train:,} to train and choose the epoch")
+    for column in ("metric", "model", "constant"):
+        table.add_column(column, justify="left" if column == "metric" else "right")
+    for metric, pair in scores.items():
+        table.add_row(metric, *(f"{number:.4g}" for number in pair))
+    console.print(table)
+    metric, (model, constant) = next(iter(scores.items()))
+    better = model < constant if metric in LOWER_IS_BETTER else model > constant
+    return "" if better else f"By {metric} the model is no better than a constant: more series or epochs may help."

@@ -1,0 +1,205 @@
+"""From a table of observations to series and targets, for `lformer fit` and `lformer predict`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lformer import doctor
+from lformer.cli.common import UsageError
+from lformer.panel import Array, Panel
+from lformer.panel.stamps import as_stamps, one_of
+
+FEW = 10  # at most so many different whole numbers are taken for classes
+
+
+def read(path: Path, time: str | None = None) -> pd.DataFrame:
+    """A CSV or Parquet file, with text in the column of stamps read as dates."""
+    if not path.exists():
+        raise UsageError(f"No such file: {path}.")
+    return doctor.read_table(path, time=time)
+
+
+def require_columns(table: pd.DataFrame, names: list[str], place: Path) -> None:
+    """Columns that the options name must be there."""
+    if lost := [name for name in names if name not in table.columns]:
+        raise UsageError(f"{place} has no column {lost[0]!r}; it has {', '.join(map(repr, table.columns))}.")
+
+
+def one_value(channel: str | None, value: list[str] | None) -> str | list[str] | None:
+    """One column beside a channel column, else a column for each channel; all columns if None."""
+    if channel is None:
+        return value or None
+    if not value or len(value) != 1:
+        raise UsageError(f"with --channel, give the one column of the values by --value; got {value or 'none'}.")
+    return value[0]
+
+
+def series(
+    table: pd.DataFrame,
+    columns: dict[str, Any],
+    static: pd.DataFrame | None,
+    channels: tuple[str, ...] | None = None,
+    unit: str | None = None,
+) -> Panel:
+    """The panel of a table, laid out as `columns` says."""
+    return Panel.from_long(
+        table, id=columns["id"], time=columns["time"], channel=columns["channel"], value=columns["value"],
+        channels=channels, on_duplicate=columns.get("on_duplicate", "error"), static=static, unit=unit,
+    )  # fmt: skip
+
+
+# -- what stands once for each id
+
+
+def take_static(
+    table: pd.DataFrame, id: str, names: list[str], place: Path
+) -> tuple[pd.DataFrame | None, pd.DataFrame]:
+    """Covariates, one row per id, and the table without them; one that no row of an id has is missing."""
+    if not names:
+        return None, table
+    require_columns(table, names, place)
+    columns = {name: constant(table, id, name, place) for name in names}
+    return pd.DataFrame(columns), table.drop(columns=names)
+
+
+def take_target(
+    table: pd.DataFrame, file: Path, id: str, target: str | None, targets: Path | None
+) -> tuple[pd.Series[Any], pd.DataFrame]:
+    """The target of each id, and the table without it: what is to be predicted must not be an input."""
+    source, place = table, file
+    if targets is not None:
+        source, place = read(targets), targets
+        rest = [column for column in source.columns if column != id]
+        if target is None and len(rest) != 1:
+            raise UsageError(f"{targets} must have one column beside {id!r}, or choose one by --target; got {rest}.")
+        target = target or rest[0]
+    assert target is not None
+    require_columns(source, [id, target], place)
+    try:
+        answers = constant(source, id, target, place)
+    except ValueError as error:
+        hint = " Or give --task classify-points or regress-points, if each row has its own." if targets is None else ""
+        raise ValueError(f"{error}{hint}") from error
+    if (none := answers.isna()).any():
+        raise ValueError(
+            f"every id needs a target; in {place} id {answers.index[none.argmax()]!r} has none"
+            f"{_more(int(none.sum()))}. Write one, or drop its rows."
+        )
+    return answers, table.drop(columns=target) if source is table else table
+
+
+def constant(source: pd.DataFrame, id: str, name: str, place: Path) -> pd.Series[Any]:
+    """The one value of a column for each id; rows without a value do not count."""
+    groups = source.groupby(id, observed=True)[name]
+    varying = groups.nunique() > 1
+    if varying.any():
+        who = varying.index[varying.argmax()]
+        values = source.loc[source[id] == who, name].dropna().unique()[:3].tolist()
+        raise ValueError(
+            f"{name!r} must be the same in all rows of an id; in {place} id {who!r} has {values}"
+            f"{_more(int(varying.sum()))}. Choose one value for each id."
+        )
+    return groups.first()
+
+
+def _more(count: int) -> str:
+    return f" (so do {count - 1} others)" if count > 1 else ""
+
+
+# -- targets
+
+
+def row_targets(table: pd.DataFrame, columns: dict[str, Any], target: str, panel: Panel) -> Array:
+    """(N,) the target of every row of the panel that the table became; None or NaN where there is none."""
+    owner, ids = pd.factorize(table[columns["id"]], sort=True)
+    clock = as_stamps(table[columns["time"]], f"column {columns['time']!r}")
+    groups = table[target].groupby([owner, clock])  # in the order of the rows of the panel
+    varying = groups.nunique() > 1
+    if varying.any():
+        who, when = varying.index[varying.argmax()]
+        raise ValueError(
+            f"{target!r} must be the same in all rows of an id at one time; id {ids[who]!r} has several at {when}"
+            f"{_more(int(varying.sum()))}. Choose one value."
+        )
+    found: Array = groups.first().to_numpy()
+    assert len(found) == int(panel.lengths.sum())
+    return found
+
+
+def per_series(flat: Array, panel: Panel) -> list[Array]:
+    """One array for each series of rows that lie one after the other."""
+    return np.split(flat, np.cumsum(panel.lengths)[:-1])
+
+
+def as_classes(answers: Array) -> Array:
+    """(n,) classes of their own type; whole numbers that became floating because some rows had none are whole again."""
+    if (lost := pd.isna(answers)).any():
+        raise ValueError(f"every row needs a class; {int(lost.sum())} of {len(answers)} have none. Drop those rows.")
+    labels = np.asarray(answers.tolist())
+    whole = labels.dtype.kind == "f" and bool((labels == np.rint(labels)).all())
+    return labels.astype(np.int64) if whole else labels
+
+
+def as_numbers(answers: Array, allow_nan: bool = False) -> Array:
+    """(n,) float64."""
+    try:
+        numbers = answers.astype(np.float64)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"to regress, the target must hold numbers: {error}. Is it --task classify?") from error
+    if (wild := np.isinf(numbers) if allow_nan else ~np.isfinite(numbers)).any():
+        raise ValueError(f"the target must be finite; one is {numbers[wild][0]}.")
+    return numbers
+
+
+def looks_like_classes(answers: pd.Series[Any]) -> bool:
+    """Text, truth values, or few different whole numbers."""
+    if not pd.api.types.is_numeric_dtype(answers) or pd.api.types.is_bool_dtype(answers):
+        return True
+    return answers.nunique() <= FEW and bool((answers == answers.round()).all())
+
+
+# -- times that are asked for
+
+
+def horizon(text: str, panel: Panel) -> float:
+    """A number in the unit of the times; of calendar stamps also a duration such as 36h or 2D."""
+    try:
+        return float(text)
+    except ValueError:
+        if panel.origin.dtype.kind not in "mM":
+            raise UsageError(f"--horizon must be a number, as the stamps are; got {text!r}.") from None
+    try:
+        return float(pd.Timedelta(text).to_timedelta64() / one_of(panel.unit))
+    except ValueError as error:
+        raise UsageError(f"--horizon must be a number of seconds or a duration such as 36h; got {text!r}.") from error
+
+
+def queries(panel: Panel, at: list[str], table: Path | None, columns: dict[str, Any]) -> list[Any]:
+    """The stamps asked of each series: the same for all, or those of a table with ids and stamps."""
+    if bool(at) == (table is not None):
+        raise UsageError("this model answers at times asked for: give either --at TIME or --queries FILE.")
+    if table is None:
+        stamps = _stamps(at, panel.origin.dtype.kind)
+        return [stamps] * len(panel)
+    asked = read(table, time=columns["time"])
+    require_columns(asked, [columns["id"], columns["time"]], table)
+    clock, owner = as_stamps(asked[columns["time"]], f"column {columns['time']!r}"), asked[columns["id"]]
+    if strange := sorted(set(owner.unique()) - set(panel.ids.tolist()), key=str):
+        raise ValueError(f"{table} asks for ids that have no observations, among them {strange[:5]}.")
+    return [clock[(owner == name).to_numpy()] for name in panel.ids.tolist()]
+
+
+def _stamps(at: list[str], kind: str) -> Array:
+    try:
+        if kind == "m":
+            return pd.to_timedelta(at).to_numpy()
+        if kind == "M":
+            return as_stamps(pd.to_datetime(at, format="ISO8601", utc=True), "--at")
+        return np.array([float(text) for text in at])
+    except (ValueError, TypeError) as error:
+        form = {"M": "ISO 8601", "m": "a duration"}.get(kind, "a number")
+        raise UsageError(f"--at must be {form}, as the stamps of the table are: {error}.") from error

@@ -1,0 +1,103 @@
+"""What a series looks like without its order: summary features, the usual ground beside a sequence model."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from lformer.estimators.inputs import as_panel, match_channels
+from lformer.panel import Array, Panel
+
+KINDS = ("count", "mean", "last", "min", "max", "slope")
+
+
+class Summaries(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Series to a table (n, 6 C + S): count, mean, last, least, greatest and slope of each channel, and the covariates.
+
+    A channel never observed in a series is NaN but for its count; so is the slope of a single stamp. Covariates that
+    are text become one column per category seen in `fit`.
+
+    Example:
+        >>> import numpy as np
+        >>> from lformer import Panel
+        >>> X = Panel.from_list([([0.0, 1.0, 4.0], [[1.0], [np.nan], [9.0]])])
+        >>> Summaries().fit_transform(X).tolist()
+        [[2.0, 5.0, 9.0, 1.0, 9.0, 2.0]]
+    """
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the names of channels and categories; nothing else is fitted."""
+        panel, _ = as_panel(X)
+        self.channels_ = panel.channels
+        self.categories_ = _categories(panel)
+        self.n_features_in_ = len(panel.channels)
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """(n, 6 C + S) float64."""
+        check_is_fitted(self, "channels_")
+        panel = match_channels(as_panel(X)[0], self.channels_).compact()
+        owner = np.repeat(np.arange(len(panel)), panel.lengths)
+        columns = [_channel(panel, owner, c) for c in range(len(self.channels_))]
+        return np.concatenate([*columns, self._covariates(panel)], axis=1)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Names of the columns, such as "HR mean"."""
+        check_is_fitted(self, "channels_")
+        names = [f"{channel} {kind}" for channel in self.channels_ for kind in KINDS]
+        for name, found in self.categories_.items():
+            names += [name] if found is None else [f"{name} {category}" for category in found]
+        return np.array(names, dtype=object)
+
+    def _covariates(self, panel: Panel) -> Array:
+        table, columns = panel.static, []
+        for name, found in self.categories_.items():
+            if table is None or name not in table.columns:
+                raise ValueError(f"the covariate {name!r} was there in fit; give it in Panel.from_long(..., static=).")
+            if found is None:
+                columns.append(table[name].to_numpy(np.float64, na_value=np.nan))
+            else:
+                text = table[name].astype(str).to_numpy()
+                columns += [(text == category).astype(np.float64) for category in found]
+        return np.column_stack(columns) if columns else np.zeros((len(panel), 0))
+
+
+def _channel(panel: Panel, owner: Array, channel: int) -> Array:
+    """(n, 6) of one channel of a compact panel; `owner` says whose a row is."""
+    n = len(panel)
+    seen = np.ones(len(owner), bool) if panel.observed is None else panel.observed[:, channel]
+    who, x, t = owner[seen], panel.values[seen, channel].astype(np.float64) * panel.scale, panel.times[seen]
+    count = np.bincount(who, minlength=n).astype(np.float64)
+    found = np.full((n, len(KINDS)), np.nan)
+    found[:, 0] = count
+    some = count > 0
+    if not len(x):
+        return found
+    starts = (np.cumsum(count) - count)[some].astype(int)
+    per = np.where(some, count, 1.0)
+    mean, middle = np.bincount(who, x, n) / per, np.bincount(who, t, n) / per
+    found[some, 1] = mean[some]
+    found[some, 2] = x[starts + count[some].astype(int) - 1]
+    found[some, 3], found[some, 4] = np.minimum.reduceat(x, starts), np.maximum.reduceat(x, starts)
+    spread = np.bincount(who, (t - middle[who]) ** 2, n)
+    rises = np.bincount(who, (t - middle[who]) * (x - mean[who]), n)
+    moved = spread > 0
+    found[moved, 5] = rises[moved] / spread[moved]
+    return found
+
+
+def _categories(panel: Panel) -> dict[str, list[str] | None]:
+    """By covariate: None for a number, else the categories of a text."""
+    if panel.static is None:
+        return {}
+    import pandas as pd
+
+    return {
+        str(name): None
+        if pd.api.types.is_numeric_dtype(panel.static[name])
+        else sorted(panel.static[name].dropna().astype(str).unique().tolist())
+        for name in panel.static.columns
+    }

@@ -1,0 +1,49 @@
+"""Ensemble: several models that answer as one, by the mean of their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from lformer.batch import IrregularBatch
+from lformer.nn.lformer import LFormer, LFormerConfig, State
+
+
+class Ensemble(nn.Module):
+    """Models of one shape, trained apart. Single answers err in different directions; their mean errs less.
+
+    Example:
+        >>> models = Ensemble([LFormer(LFormerConfig(inputs=3, outputs=2)) for _ in range(3)])
+        >>> models(IrregularBatch.build(torch.randn(8, 50, 3), times=torch.rand(8, 50).cumsum(1))).shape
+        torch.Size([8, 2])
+    """
+
+    def __init__(self, members: Sequence[LFormer]) -> None:
+        super().__init__()
+        if not members or any(member.config != members[0].config for member in members):
+            raise ValueError("an ensemble needs at least one model, and all of the same configuration.")
+        self.members = nn.ModuleList(members)
+
+    @property
+    def config(self) -> LFormerConfig:
+        return self.models[0].config
+
+    def forward(self, batch: IrregularBatch) -> Tensor:
+        """(B, O), (B, L, O) or (B, Q, O) as `config.answer` says"""
+        return torch.stack([member(batch) for member in self.models]).mean(dim=0)
+
+    def init_state(self, batch: int) -> tuple[State, ...]:
+        """The states before the first row of `batch` series, one per member."""
+        return tuple(member.init_state(batch) for member in self.models)
+
+    def step(self, values: Tensor, delta: Tensor, states: tuple[State, ...]) -> tuple[Tensor, tuple[State, ...]]:
+        """One row per series, as `LFormer.step`: (B, O) and the new states"""
+        steps = [m.step(values, delta, state) for m, state in zip(self.models, states, strict=True)]
+        return torch.stack([answer for answer, _ in steps]).mean(dim=0), tuple(state for _, state in steps)
+
+    @property
+    def models(self) -> list[LFormer]:
+        """The members, as what they are."""
+        return [member for member in self.members if isinstance(member, LFormer)]

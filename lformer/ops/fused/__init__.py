@@ -1,0 +1,34 @@
+"""Liquid gated attention as Triton kernels: what they can take. Importing this page alone does not import triton."""
+
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from lformer.ops.fused.plan import interpreted
+
+WIDEST = 128  # the largest K and V
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_has_triton = find_spec("triton") is not None
+
+
+def unsupported(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor | None = None) -> str:
+    """Why the fused kernels cannot take these tensors here; empty if they can."""
+    if not _has_triton:
+        return "triton is not installed"
+    if q.device.type == "cuda":
+        if torch.cuda.get_device_properties(q.device).major < 8:
+            return "they need a GPU of compute capability 8.0 or newer"
+    elif not interpreted():
+        return f"the tensors are on {q.device.type}, and they run on cuda"
+    for x in (q, k, v, decay, state):
+        if x is not None and x.dtype not in DTYPES:
+            return f"they do not take {str(x.dtype).removeprefix('torch.')}"
+    if max(q.shape[-1], v.shape[-1]) > WIDEST:
+        return f"keys of {q.shape[-1]} and values of {v.shape[-1]} entries are wider than {WIDEST}"
+    if torch.compiler.is_exporting():
+        return "an exported program holds plain PyTorch only"
+    # The same private question as in `checks.readable`, which a compiler cannot be asked.
+    if not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None:
+        return "torch.func cannot transform them"
+    return ""

@@ -1,0 +1,361 @@
+"""Liquid gated attention as operators that autograd and torch.compile know, and the launches behind them.
+
+Deterministic: no atomics, and sums over programs are taken in a fixed order that does not depend on the batch.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.library import custom_op
+
+from lformer.ops.fused import attention_kernels as kernels
+from lformer.ops.fused.plan import interpreted
+
+Launched = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # of each of the four operators
+
+
+class Launch(NamedTuple):
+    """How rows and columns are cut, and what a program gets."""
+
+    chunk: int  # rows of a chunk, T
+    block: int  # columns of a memory that are worked on at once
+    warps: int
+    stages: int
+
+
+# By the larger of K and V, rounded up to a power of two.
+LAUNCHES = {
+    16: Launch(chunk=64, block=16, warps=4, stages=2),
+    32: Launch(chunk=64, block=32, warps=4, stages=2),
+    64: Launch(chunk=64, block=32, warps=8, stages=1),
+    128: Launch(chunk=64, block=32, warps=8, stages=1),
+}
+FAR = 2**24  # between rows that far apart, offsets within a chunk could leave 32 bits
+CARRY = 256  # entries of a memory that one program carries through the segments
+GROUP = 16  # chunks whose decay one program sums
+BLOCK = 1024  # chunks that are summed over at once
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
+    """(B, L, H, K), (B, L, H, K), (B, L, H, V), (B, L, H), (B, H, K, V) -> (B, L, H, V) like v, (B, H, K, V)."""
+    if v.numel() == 0:
+        return torch.zeros_like(v), state
+    if causal or q.shape[1] == 1:  # one row reads itself either way
+        return causal_forward(q, k, v, decay, state)[:2]
+    return whole_forward(q, k, v, decay, state)[:2]
+
+
+# --- the plan of a call ---
+
+
+class Plan(NamedTuple):
+    """Sizes of one call: N chunks of T rows in S segments of `chunks`."""
+
+    B: int
+    L: int
+    H: int
+    K: int
+    V: int
+    N: int
+    S: int
+    chunks: int
+    launch: Launch
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """The compile-time sizes of every kernel: widths, and the powers of two they are padded to."""
+        return {"K": self.K, "V": self.V, "T": self.launch.chunk, "BK": _padded(self.K), "BV": self.block}
+
+    @property
+    def block(self) -> int:
+        return min(self.launch.block, _padded(self.V))
+
+    @property
+    def options(self) -> dict[str, int]:
+        return {"num_warps": self.launch.warps, "num_stages": self.launch.stages}
+
+
+def make_plan(q: Tensor, v: Tensor) -> Plan:
+    """About as many segments as chunks in each, so that neither the walk within nor the one between them is long."""
+    B, L, H, K = q.shape
+    V = v.shape[-1]
+    launch = LAUNCHES[max(_padded(K), _padded(V))]
+    N = _parts(L, launch.chunk)
+    chunks = 1
+    while chunks * chunks < N:
+        chunks *= 2
+    return Plan(B, L, H, K, V, N, _parts(N, chunks), chunks, launch)
+
+
+def _parts(length: int, size: int) -> int:
+    """How many parts of `size` hold `length`."""
+    return (length + size - 1) // size
+
+
+def _padded(width: int) -> int:
+    return max(16, 1 << (width - 1).bit_length())
+
+
+def _precision(*operands: Tensor) -> str:
+    """How products take their operands: as bfloat16 if all are, else as PyTorch takes those of float32.
+
+    Where PyTorch keeps all digits, each operand is split into three bfloat16 parts: float32 to its last digits, on
+    tensor cores. Products in float32 itself would not fit the registers.
+    """
+    if all(x.dtype == torch.bfloat16 for x in operands):
+        return "bf16"
+    if torch.backends.cuda.matmul.fp32_precision == "tf32":
+        return "tf32"
+    return "ieee" if interpreted() else "bf16x6"
+
+
+def _rows(x: Tensor) -> tuple[Any, ...]:
+    """A (B, L, H[, ·]) tensor as a kernel takes it: with its strides, and the last axis of four contiguous."""
+    far = x.stride(1) >= FAR and x.shape[1] > 1
+    if far or (x.dim() == 4 and x.stride(-1) != 1):
+        x = x.contiguous()
+    return x, *x.stride()[:3]
+
+
+def _on_its_device(launch: Callable[..., Launched]) -> Callable[..., Launched]:
+    """Kernels start on the current device; this makes it that of the first operand."""
+
+    @wraps(launch)
+    def run(*operands: Tensor) -> Launched:
+        with torch.cuda.device_of(operands[0]):
+            return launch(*operands)
+
+    return run
+
+
+def _empty(like: Tensor, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """What a kernel will fill."""
+    return torch.empty(shape, dtype=dtype, device=like.device)
+
+
+# --- causal ---
+
+
+class Scan(NamedTuple):
+    """The memory before every chunk, in two parts: written since its segment began, and at that beginning."""
+
+    inside: Tensor  # (B, N, H, K, V)
+    since: Tensor  # (B, N, H) decay since the segment began
+    starts: Tensor  # (B, S, H, K, V)
+
+
+def _scan(x: Tensor, z: Tensor, decay: Tensor, state: Tensor, plan: Plan, backwards: bool) -> tuple[Scan, Tensor]:
+    """All memories that the products of x and z leave, and the last one."""
+    B, _, H, K, V, N, S, chunks, _ = plan
+    inside, since = _empty(x, B, N, H, K, V), _empty(x, B, N, H)
+    ends, spans = _empty(x, B, S, H, K, V), _empty(x, B, S, H)
+    starts, final = _empty(x, B, S, H, K, V), _empty(x, B, H, K, V)
+    kernels.scan_segments[(B * S * H * _parts(V, plan.block),)](
+        *_rows(x), *_rows(z), *_rows(decay), inside, since, ends, spans, plan.L, H, N, S, chunks,
+        **plan.widths, BACKWARDS=backwards, PRECISION=_precision(x, z), **plan.options,
+    )  # fmt: skip
+    kernels.carry_segments[(B * H * _parts(K * V, CARRY),)](
+        ends, spans, state.contiguous(), starts, final, H, S, K * V, BLOCK=CARRY, BACKWARDS=backwards
+    )
+    return Scan(inside, since, starts), final
+
+
+@custom_op("lformer::causal_attention", mutates_args=())
+@_on_its_device
+def causal_forward(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor) -> Launched:
+    """Output, final state, and the memories that the backward pass needs."""
+    plan = make_plan(q, v)
+    B, L, H, _, V, N, S, chunks, _ = plan
+    scan, final = _scan(k, v, decay, state, plan, backwards=False)
+    y = _empty(q, B, L, H, V, dtype=v.dtype)
+    kernels.read_chunk[(B * N * H,)](
+        *_rows(q), *_rows(k), *_rows(v), *_rows(decay), *scan, y, L, H, N, S, chunks,
+        **plan.widths, PRECISION=_precision(q, k, v), **plan.options,
+    )  # fmt: skip
+    return y, final, *scan
+
+
+@causal_forward.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor) -> Launched:
+    B, L, H, K, V, N, S, _, _ = make_plan(q, v)
+    memories = (_empty(q, B, N, H, K, V), _empty(q, B, N, H), _empty(q, B, S, H, K, V))
+    return _empty(q, B, L, H, V, dtype=v.dtype), _empty(q, B, H, K, V), *memories
+
+
+@custom_op("lformer::causal_attention_backward", mutates_args=())
+@_on_its_device
+def causal_backward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor,
+    inside: Tensor,
+    since: Tensor,
+    starts: Tensor,
+    dy: Tensor,
+    dfinal: Tensor,
+) -> Launched:
+    """Gradients of q, k, v, decay and state."""
+    plan = make_plan(q, v)
+    pulls, dstate = _scan(q, dy, decay, dfinal, plan, backwards=True)
+    dq, dk, dv, ddecay = _row_gradients(q, k, v, decay)
+    kernels.chunk_gradients[(plan.B * plan.N * plan.H,)](
+        *_rows(q), *_rows(k), *_rows(v), *_rows(decay), *_rows(dy), inside, since, starts, *pulls, dq, dk, dv, ddecay,
+        plan.L, plan.H, plan.N, plan.S, plan.chunks,
+        **plan.widths, PRECISION=_precision(q, k, v), **plan.options,
+    )  # fmt: skip
+    return dq, dk, dv, ddecay, dstate
+
+
+def _row_gradients(*operands: Tensor) -> tuple[Tensor, ...]:
+    return tuple(_empty(x, *x.shape, dtype=x.dtype) for x in operands)
+
+
+@causal_backward.register_fake
+def _(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor,
+    inside: Tensor,
+    since: Tensor,
+    starts: Tensor,
+    dy: Tensor,
+    dfinal: Tensor,
+) -> Launched:
+    dq, dk, dv, ddecay = _row_gradients(q, k, v, decay)
+    return dq, dk, dv, ddecay, _empty(q, *dfinal.shape)
+
+
+# --- non-causal ---
+
+
+@custom_op("lformer::whole_attention", mutates_args=())
+@_on_its_device
+def whole_forward(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor) -> Launched:
+    """Output, final state, memory relative to the middle, and the exponents: before each chunk and in total."""
+    plan = make_plan(q, v)
+    B, L, H, _, V, N, _, _, _ = plan
+    totals = _empty(q, B, N, H, dtype=torch.float64)
+    kernels.sum_chunks[(B * H * _parts(N, GROUP),)](*_rows(decay), totals, L, H, N, T=plan.launch.chunk, GROUP=GROUP)
+    before, total = _sum_before(totals, backwards=False)
+    fade = _fade(total)
+    memory = fade * state.contiguous() + _sum(k, v, decay, before, total, plan, backwards=False)
+    y = _empty(q, B, L, H, V, dtype=v.dtype)
+    kernels.read_whole[(B * N * H,)](
+        *_rows(q), *_rows(decay), before, total, memory, y, L, H, N,
+        **plan.widths, PRECISION=_precision(q, k, v), **plan.options,
+    )  # fmt: skip
+    return y, fade * memory, memory, before, total
+
+
+def _sum_before(x: Tensor, backwards: bool) -> tuple[Tensor, Tensor]:
+    """(B, N, H) -> sums of the entries before each one, and of all, (B, H)."""
+    B, N, H = x.shape
+    before, total = torch.empty_like(x), _empty(x, B, H, dtype=x.dtype)
+    kernels.sum_before[(B * H,)](x, before, total, H, N, BLOCK=BLOCK, BACKWARDS=backwards)
+    return before, total
+
+
+def _fade(total: Tensor) -> Tensor:
+    """(B, H) -> (B, H, 1, 1): from the middle of the series to its end."""
+    return torch.exp(-total / 2).float()[..., None, None]
+
+
+def _sum(x: Tensor, z: Tensor, decay: Tensor, before: Tensor, total: Tensor, plan: Plan, backwards: bool) -> Tensor:
+    """(B, H, K, V) the weighted products of x and z, summed over the series."""
+    B, L, H, K, V, N, S, chunks, _ = plan
+    sums = _empty(x, B, S, H, K, V)
+    kernels.sum_segments[(B * S * H * _parts(V, plan.block),)](
+        *_rows(x), *_rows(z), *_rows(decay), before, total, sums, L, H, N, S, chunks,
+        **plan.widths, BACKWARDS=backwards, PRECISION=_precision(x, z), **plan.options,
+    )  # fmt: skip
+    return sums.sum(dim=1)
+
+
+@whole_forward.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor) -> Launched:
+    B, L, H, K, V, N, _, _, _ = make_plan(q, v)
+    exponents = (_empty(q, B, N, H, dtype=torch.float64), _empty(q, B, H, dtype=torch.float64))
+    return _empty(q, B, L, H, V, dtype=v.dtype), _empty(q, B, H, K, V), _empty(q, B, H, K, V), *exponents
+
+
+@custom_op("lformer::whole_attention_backward", mutates_args=())
+@_on_its_device
+def whole_backward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor,
+    memory: Tensor,
+    before: Tensor,
+    total: Tensor,
+    dy: Tensor,
+    dfinal: Tensor,
+) -> Launched:
+    """Gradients of q, k, v, decay and state."""
+    plan = make_plan(q, v)
+    B, L, H, _, _, N, _, _, _ = plan
+    fade = _fade(total)
+    pull = fade * dfinal.contiguous() + _sum(q, dy, decay, before, total, plan, backwards=True)
+    dq, dk, dv, ddecay = _row_gradients(q, k, v, decay)
+    slopes, changes = _empty(q, B, L, H), _empty(q, B, N, H, dtype=torch.float64)
+    kernels.whole_gradients[(B * N * H,)](
+        *_rows(q), *_rows(k), *_rows(v), *_rows(decay), *_rows(dy), before, total, memory, pull,
+        dq, dk, dv, slopes, changes, L, H, N,
+        **plan.widths, PRECISION=_precision(q, k, v), **plan.options,
+    )  # fmt: skip
+    later, _ = _sum_before(changes, backwards=True)
+    final = (dfinal.double() * (fade * memory).double()).sum(dim=(-2, -1))  # <dS_L, S_L>
+    kernels.add_later[(B * N * H,)](slopes, later, final, ddecay, L, H, N, T=plan.launch.chunk)
+    return dq, dk, dv, ddecay, fade * pull
+
+
+@whole_backward.register_fake
+def _(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor,
+    memory: Tensor,
+    before: Tensor,
+    total: Tensor,
+    dy: Tensor,
+    dfinal: Tensor,
+) -> Launched:
+    dq, dk, dv, ddecay = _row_gradients(q, k, v, decay)
+    return dq, dk, dv, ddecay, _empty(q, *dfinal.shape)
+
+
+# --- what autograd keeps and calls ---
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+    """Operands and memories; y, the final state and the initial one are not needed again."""
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*output[2:])
+    ctx.save_for_backward(*inputs[:4], *output[2:])
+
+
+def _gradients_wanted(ctx: Any, dy: Tensor | None, dfinal: Tensor | None) -> tuple[Tensor, ...]:
+    """What the forward pass kept, and the gradients of its two results, zeros where nothing depends on them."""
+    q, _, v = ctx.saved_tensors[:3]
+    B, _, H, K = q.shape
+    dy = torch.zeros_like(v) if dy is None else dy
+    dfinal = q.new_zeros(B, H, K, v.shape[-1], dtype=torch.float32) if dfinal is None else dfinal
+    return *ctx.saved_tensors, dy, dfinal
+
+
+def _causal_gradients(ctx: Any, dy: Tensor | None, dfinal: Tensor | None, *_: None) -> tuple[Tensor, ...]:
+    return causal_backward(*_gradients_wanted(ctx, dy, dfinal))
+
+
+def _whole_gradients(ctx: Any, dy: Tensor | None, dfinal: Tensor | None, *_: None) -> tuple[Tensor, ...]:
+    return whole_backward(*_gradients_wanted(ctx, dy, dfinal))
+
+
+causal_forward.register_autograd(_causal_gradients, setup_context=_keep)
+whole_forward.register_autograd(_whole_gradients, setup_context=_keep)

@@ -1,0 +1,168 @@
+"""Launch the forward kernels of the fused mixer: outputs, grids, and the written table of launch parameters."""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lformer.ops.fused import mixer_forward as kernels
+from lformer.ops.fused.plan import MixerWeights, Plan
+
+
+class Launch(NamedTuple):
+    """How one kernel runs."""
+
+    rows: int = 64  # of a tile; a causal mixer always takes one chunk
+    warps: int = 4
+    stages: int = 1  # tiles on their way from memory at a time
+    widest: int = 64  # hidden columns of the channel mixer at a time, a power of two
+    narrowest: int = 64  # down to which the last columns are taken apart; the rest is filled with zeros
+    keep: int = 2  # which weights of `read` stay in shared memory for all tiles: 2 all, 1 the time mixer's, 0 none
+
+
+# By kernel, width and precision; what is missing takes the default. A tuning script may write here.
+LAUNCHES: dict[tuple[str, int, str], Launch] = {
+    ("read", 32, "tf32"): Launch(widest=32, narrowest=32),
+    ("read", 32, "bf16"): Launch(widest=32, narrowest=32),
+    ("read", 64, "tf32"): Launch(rows=128, warps=8, narrowest=16),
+    ("read", 128, "tf32"): Launch(warps=8, keep=0),
+    ("read", 128, "bf16"): Launch(warps=8, keep=1),
+    ("read causal", 32, "tf32"): Launch(widest=32, narrowest=32),
+    ("read causal", 32, "bf16"): Launch(widest=32, narrowest=32),
+    ("read causal", 64, "tf32"): Launch(keep=1),
+    ("read causal", 128, "tf32"): Launch(warps=8, keep=0),
+    ("read causal", 128, "bf16"): Launch(warps=8, keep=0),
+    ("accumulate", 128, "tf32"): Launch(warps=8),
+    ("accumulate", 128, "bf16"): Launch(warps=8, stages=3),
+    ("accumulate causal", 128, "tf32"): Launch(warps=8),
+    ("accumulate causal", 128, "bf16"): Launch(warps=8, stages=3),
+}
+DEFAULTS = {"gates": Launch(stages=3), "accumulate": Launch(stages=3), "read": Launch()}
+DECAY_ROWS = 512  # of a tile of `decay`, at most; it is narrow
+
+
+class Reading(NamedTuple):
+    """What the last kernel of a layer leaves; None where it was not asked for."""
+
+    x2: Tensor | None  # (B, L, D)
+    x1: Tensor | None  # (B, L, D)
+    gates: Tensor | None  # (B, L, H) of the next layer
+    sums: Tensor | None  # (B, S, H) of the next layer
+    pooled: Tensor | None  # (B, S, D) sums of valid rows
+
+
+def gates(x: Tensor, deltas: Tensor, w: MixerWeights, plan: Plan) -> tuple[Tensor, Tensor]:
+    """(B, L, D), (B, L) -> x̃ (B, L, H) and what each segment adds to U, (B, S, H)."""
+    launch = _launch("gates", plan)
+    x_tilde, sums = x.new_empty(plan.B, plan.L, plan.H, dtype=torch.float32), _per_segment(x, plan, plan.H)
+    with _on(x):
+        kernels.gates_kernel[_grid(plan)](
+            x, deltas, w.norm1, w.norm1_bias, w.wg, w.bg, w.mu, x_tilde, sums, plan.L, plan.segments, plan.rows,
+            D=plan.D, H=plan.H, T=launch.rows, PRECISION=plan.precision,
+            num_warps=launch.warps, num_stages=launch.stages,
+        )  # fmt: skip
+    return x_tilde, sums
+
+
+def decay(x_tilde: Tensor, sums: Tensor, deltas: Tensor, mu: Tensor, plan: Plan) -> tuple[Tensor, Tensor, Tensor]:
+    """-> û (B, L, H), its running sum (B, L, H), and the decay across each segment (B, S, H) if causal."""
+    u_hat, cum, span = torch.empty_like(x_tilde), torch.empty_like(x_tilde), _per_segment(x_tilde, plan, plan.H)
+    with _on(x_tilde):
+        kernels.decay_kernel[_grid(plan)](
+            x_tilde, deltas, mu, sums, u_hat, cum, span, plan.L, plan.segments, plan.rows,
+            H=plan.H, T=min(DECAY_ROWS, _power_of_two(plan.rows)), CHUNK=plan.chunk,
+            SEGMENTS=_power_of_two(plan.segments), CAUSAL=plan.causal, PREFIX=plan.norm == "prefix",
+            num_warps=4, num_stages=1,
+        )  # fmt: skip
+    return u_hat, cum, span
+
+
+def accumulate(x: Tensor, u_hat: Tensor, cum: Tensor, w: MixerWeights, plan: Plan) -> Tensor:
+    """-> (B, S, H, K, V) what each segment writes."""
+    launch = _launch("accumulate", plan)
+    partial = _per_segment(x, plan, plan.H, plan.K, plan.K)
+    with _on(x):
+        kernels.accumulate_kernel[_grid(plan)](
+            x, u_hat, cum, w.norm1, w.norm1_bias, w.wk, w.bk, w.wv, w.bv, partial, 1 / math.sqrt(plan.K),
+            plan.L, plan.segments, plan.rows, D=plan.D, H=plan.H, T=launch.rows, CAUSAL=plan.causal,
+            PRECISION=plan.precision, num_warps=launch.warps, num_stages=launch.stages,
+        )  # fmt: skip
+    return partial
+
+
+def read(
+    x: Tensor,
+    deltas: Tensor,
+    u_hat: Tensor,
+    cum: Tensor,
+    partial: Tensor,
+    span: Tensor,
+    w: MixerWeights,
+    plan: Plan,
+    *,
+    store_x1: bool = False,
+    following: MixerWeights | None = None,
+    pool_lengths: Tensor | None = None,
+) -> Reading:
+    """-> x2; with `following` also the gates of the layer of those weights; with `pool_lengths` sums in x2's place."""
+    launch = _launch("read", plan)
+    after = w if following is None else following
+    pool, emit = pool_lengths is not None, following is not None
+    out = Reading(
+        x2=None if pool else torch.empty_like(x),
+        x1=torch.empty_like(x) if store_x1 else None,
+        gates=torch.empty_like(cum) if emit else None,
+        sums=_per_segment(x, plan, plan.H) if emit else None,
+        pooled=_per_segment(x, plan, plan.D) if pool else None,
+    )
+    with _on(x):
+        kernels.read_kernel[_grid(plan)](
+            x, u_hat, cum, partial, span, w.norm1, w.norm1_bias, w.wq, w.bq, w.wk, w.bk, w.wv, w.bv, w.wo, w.bo, w.wm,
+            w.norm2, w.norm2_bias, w.w_up, w.w_down, out.x1, out.x2, pool_lengths, out.pooled, deltas,
+            after.norm1, after.norm1_bias, after.wg, after.bg, after.mu, out.gates, out.sums, 1 / math.sqrt(plan.K),
+            plan.L, plan.segments, plan.rows, D=plan.D, H=plan.H, F=plan.F, T=launch.rows,
+            SLICES=hidden_slices(plan.F, launch.widest, launch.narrowest), KEEP=launch.keep, CAUSAL=plan.causal,
+            STORE_X1=store_x1, POOL=pool, EMIT=emit, PRECISION=plan.precision,
+            num_warps=launch.warps, num_stages=launch.stages,
+        )  # fmt: skip
+    return out
+
+
+def hidden_slices(F: int, widest: int, narrowest: int) -> tuple[tuple[int, int], ...]:
+    """(start, width) of slices that cover F columns: powers of two from the widest to the narrowest."""
+    slices, start, width = [], 0, widest
+    while start < F:
+        while width > narrowest and start + width > F:
+            width //= 2
+        slices.append((start, width))
+        start += width
+    return tuple(slices)
+
+
+def _launch(kernel: str, plan: Plan) -> Launch:
+    if not plan.causal:
+        return LAUNCHES.get((kernel, plan.D, plan.precision), DEFAULTS[kernel])
+    causal = LAUNCHES.get((f"{kernel} causal", plan.D, plan.precision), DEFAULTS[kernel])
+    return causal._replace(rows=plan.chunk)  # exponents are those of one chunk
+
+
+def _grid(plan: Plan) -> tuple[int]:
+    return (plan.B * plan.segments,)
+
+
+def _per_segment(x: Tensor, plan: Plan, *shape: int) -> Tensor:
+    return x.new_empty(plan.B, plan.segments, *shape, dtype=torch.float32)
+
+
+def _power_of_two(n: int) -> int:
+    """The smallest one that is not below n."""
+    return 1 << (n - 1).bit_length()
+
+
+def _on(x: Tensor) -> AbstractContextManager[object]:
+    """Kernels start on the current device, which need not be that of x."""
+    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()

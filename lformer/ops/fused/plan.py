@@ -1,0 +1,145 @@
+"""How the fused mixer divides its rows, what it needs and what it keeps. Imports torch alone."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+WIDTHS = (32, 64, 128)
+HEAD_SIZES = (16, 32, 64)
+CHUNK = 64  # rows; a multiple of what a tensor core takes
+PROGRAMS = {"bf16": 264, "tf32": 132, "ieee": 132}  # wanted per launch: two or one for each multiprocessor of an H200
+
+SHARED_MEMORY = 227 * 1024  # bytes per block: the weights stay there
+_has_triton = find_spec("triton") is not None
+
+
+class MixerWeights(NamedTuple):
+    """The parameters of one LiquidMixer, as its modules hold them; weights are (out, in)."""
+
+    norm1: Tensor  # (D,) weight of the layer norm before the time mixer
+    norm1_bias: Tensor  # (D,)
+    wq: Tensor  # (D, D)
+    bq: Tensor  # (D,)
+    wk: Tensor  # (D, D), without the factor 1 / sqrt(K)
+    bk: Tensor  # (D,)
+    wv: Tensor  # (D, D)
+    bv: Tensor  # (D,)
+    wo: Tensor  # (D, D)
+    bo: Tensor  # (D,)
+    wg: Tensor  # (H, D)
+    bg: Tensor  # (H,)
+    mu: Tensor  # (H,), one per head also where it is shared
+    wm: Tensor  # (D, D)
+    norm2: Tensor  # (D,) weight of the layer norm before the channel mixer
+    norm2_bias: Tensor  # (D,)
+    w_up: Tensor  # (2F, D), W_1 above W_2
+    w_down: Tensor  # (D, F)
+
+
+class Saved(NamedTuple):
+    """What the forward pass of one mixer leaves for its backward pass; all float32 but x and x1."""
+
+    x: Tensor  # (B, L, D)
+    x1: Tensor  # (B, L, D) after the time mixer
+    deltas: Tensor  # (B, L)
+    gates: Tensor  # (B, L, H) x̃
+    decay: Tensor  # (B, L, H) û
+    cum: Tensor  # (B, L, H) running sum of û, inclusive: over the series; causal: within the chunk
+    partial: Tensor  # (B, S, H, K, V) what each segment writes; causal: as it stands at the end of the segment
+    span: Tensor  # (B, S, H) causal: total decay across the segment; otherwise left unwritten
+
+
+class Plan(NamedTuple):
+    """Rows of a series in chunks of `chunk`, `chunks` of them in each of `segments` segments."""
+
+    B: int
+    L: int
+    D: int
+    H: int
+    F: int
+    causal: bool
+    norm: str  # "sequence" or "prefix"
+    chunk: int
+    chunks: int
+    segments: int
+    precision: str  # "bf16", "tf32" or "ieee": of the operands of products
+
+    @property
+    def K(self) -> int:
+        """Size of a head."""
+        return self.D // self.H
+
+    @property
+    def rows(self) -> int:
+        """Rows of a segment."""
+        return self.chunk * self.chunks
+
+    @property
+    def total_chunks(self) -> int:
+        """Chunks of a series, the spare ones of its last segment included."""
+        return self.chunks * self.segments
+
+
+def make_plan(x: Tensor, weights: MixerWeights, causal: bool, norm: str, chunks: int = 0) -> Plan:
+    """The plan for rows x (B, L, D); `chunks` per segment are chosen if 0."""
+    B, L, D = x.shape
+    rounding = precision(x) or "ieee"
+    needed = -(-L // CHUNK)
+    if chunks == 0:
+        chunks = -(-needed // max(1, PROGRAMS[rounding] // B))
+    segments = -(-needed // chunks)
+    H, F = weights.mu.shape[0], weights.w_down.shape[1]
+    return Plan(B, L, D, H, F, causal, norm, CHUNK, chunks, segments, rounding)
+
+
+def precision(x: Tensor) -> str | None:
+    """How products of rows x are rounded by the fused mixer, or None if it does not take such rows."""
+    if x.dtype == torch.bfloat16:
+        return "bf16" if x.is_cuda else None
+    if x.dtype != torch.float32:
+        return None
+    if x.is_cuda:
+        return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else None
+    return "ieee"
+
+
+def interpreted() -> bool:
+    """True if Triton interprets its kernels, so that they run on CPU tensors."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def unsupported(x: Tensor, D: int, H: int, causal: bool, norm: str) -> str:
+    """Why rows x cannot take the fused mixer; empty if they can."""
+    if not _has_triton:
+        return "triton is not installed"
+    if x.is_cuda:
+        if _shared_memory(x.device) < SHARED_MEMORY:
+            return f"its kernels need a GPU with {SHARED_MEMORY} bytes of shared memory per block"
+    elif not interpreted():
+        return f"x is on {x.device}; the fused mixer runs on CUDA"
+    if precision(x) is None:
+        if x.dtype == torch.float32:
+            return 'float32 products are exact here; torch.set_float32_matmul_precision("high") allows TF32'
+        return f"x is {str(x.dtype).removeprefix('torch.')}; the fused mixer takes float32 (TF32) and bfloat16"
+    if D not in WIDTHS or D // H not in HEAD_SIZES:
+        return f"width {D} with heads of {D // H}; the fused mixer has widths {WIDTHS} with heads of {HEAD_SIZES}"
+    if norm not in (("sequence", "prefix") if causal else ("sequence",)):
+        return f'gate_norm="{norm}" with causal={causal}'
+    if 0 in x.shape:
+        return "there are no rows"
+    if torch.compiler.is_exporting():
+        return "an exported program holds plain PyTorch only"
+    # A compiler cannot look at this stack and takes it for not empty.
+    if not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None:
+        return "torch.func cannot transform it"
+    return ""
+
+
+def _shared_memory(device: torch.device) -> int:
+    """Bytes that one block of a kernel may have."""
+    return int(getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 0))

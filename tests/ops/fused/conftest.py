@@ -1,0 +1,60 @@
+"""The fused kernels run on a GPU where there is one, and else in Triton's interpreter on the CPU.
+
+The interpreter is chosen by TRITON_INTERPRET=1 when triton is first imported. This file sets it if it is in time. If
+something else imported triton before (Lightning does), every test file of this folder becomes one test that runs the
+file in a process of its own. Tests take the fixture `device`; those marked `gpu` are skipped without a GPU.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+if not torch.cuda.is_available() and "triton" not in sys.modules:
+    os.environ["TRITON_INTERPRET"] = "1"
+collect_ignore_glob = [] if find_spec("triton") else ["*"]  # the kernels are written in triton
+
+
+def in_time() -> bool:
+    """True if kernels can run in this process: on a GPU, or because triton was imported as an interpreter."""
+    import triton.language as tl
+
+    return torch.cuda.is_available() or type(tl.sum).__name__ == "InterpretedFunction"
+
+
+@pytest.fixture(scope="session")
+def device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    return None if in_time() else InterpretedFile.from_parent(parent, path=module_path)
+
+
+class InterpretedFile(pytest.File):
+    def collect(self) -> Iterator[pytest.Item]:
+        yield InterpretedRun.from_parent(self, name="in_the_interpreter")
+
+
+class InterpretedRun(pytest.Item):
+    def runtest(self) -> None:
+        command = [sys.executable, "-m", "pytest", str(self.path)]
+        environment = os.environ | {"TRITON_INTERPRET": "1"}
+        run = subprocess.run(
+            command, cwd=self.config.rootpath, env=environment, capture_output=True, text=True, check=False
+        )
+        if run.returncode:
+            raise AssertionError(run.stdout + run.stderr)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> str:
+        return str(excinfo.value)

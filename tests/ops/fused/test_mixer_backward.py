@@ -1,0 +1,252 @@
+"""The gradients of the fused mixer against float64 autograd of the plain path.
+
+A gradient may be off by twice what the plain path is off in the same precision, and by four units in the last place of
+its largest entry. `Saved` is made here from its definition, so these tests need no forward kernel.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from lformer import ops
+from lformer.nn import LiquidMixer
+from lformer.nn.attention import LiquidGatedAttention
+from lformer.nn.mixer import SwiGLU
+from lformer.ops.fused import mixer as fused_mixer
+from lformer.ops.fused import mixer_backward
+from lformer.ops.fused.plan import CHUNK, MixerWeights, Plan, Saved
+
+GROUPS = {  # tensors that are one quantity: a handful of numbers alone has an error by luck
+    "x": ["x"],
+    "norm1": ["norm1", "norm1_bias"],
+    "query": ["wq", "bq"],
+    "key": ["wk", "bk"],
+    "value": ["wv", "bv"],
+    "output": ["wo", "bo"],
+    "gate": ["wg", "bg", "mu"],
+    "mix": ["wm"],
+    "norm2": ["norm2", "norm2_bias"],
+    "up": ["w_up"],
+    "down": ["w_down"],
+}
+
+
+class Case(NamedTuple):
+    L: int
+    D: int = 32
+    H: int = 2
+    F: int = 40
+    causal: bool = False
+    norm: str = "sequence"
+    chunks: int = 1
+    B: int = 2
+
+
+class Work(NamedTuple):
+    mixer: LiquidMixer  # float64
+    x: Tensor
+    deltas: Tensor
+    grad: Tensor
+
+
+CASES = {
+    "one row": Case(L=1),
+    "less than a tile": Case(L=17, F=72),
+    "one tile": Case(L=64, causal=True, norm="prefix"),
+    "one row more": Case(L=65),
+    "three segments": Case(L=150),
+    "three segments, causal": Case(L=150, causal=True),
+    "two chunks a segment": Case(L=213, causal=True, norm="prefix", chunks=2, B=1),
+    "paper": Case(L=70, D=64, H=4, F=176),
+    "paper, prefix": Case(L=70, D=64, H=4, F=176, causal=True, norm="prefix"),
+    "one head": Case(L=70, H=1, causal=True),
+}
+
+
+def make_work(case: Case, seed: int = 0) -> Work:
+    """Rows, uneven intervals with ties and gaps, and padding at the end of the first series (none if it is alone)."""
+    torch.manual_seed(seed)
+    attention = LiquidGatedAttention(case.D, case.H, causal=case.causal, gate_norm=case.norm)
+    mixer = LiquidMixer(case.D, attention, SwiGLU(case.D, case.F)).double()
+    for p in mixer.parameters():
+        p.data += 0.2 * torch.randn_like(p)
+    x = torch.randn(case.B, case.L, case.D, dtype=torch.float64)
+    deltas = torch.rand(case.B, case.L, dtype=torch.float64)
+    deltas[:, 3::5] = 0
+    deltas[:, 7::19] *= 50
+    if case.B > 1:
+        deltas[0, case.L - case.L // 4 :] = 0
+    return Work(mixer, x, deltas, torch.randn_like(x))
+
+
+def make_plan(case: Case, precision: str) -> Plan:
+    segments = -(-case.L // (CHUNK * case.chunks))
+    return Plan(case.B, case.L, case.D, case.H, case.F, case.causal, case.norm, CHUNK, case.chunks, segments, precision)
+
+
+def weights_of(mixer: LiquidMixer) -> MixerWeights:
+    t = mixer.liquid
+    assert t.output_gate is not None
+    assert t.gate is not None
+    assert t.mu is not None
+    assert isinstance(mixer.channel_mixer, SwiGLU)
+    pairs = [m for layer in (mixer.time_norm, t.query, t.key, t.value) for m in (layer.weight, layer.bias)]
+    more = [t.output_gate.weight, t.output_gate.bias, t.gate.weight, t.gate.bias, t.mu.theta, t.mix.weight]
+    norm2 = [mixer.channel_norm.weight, mixer.channel_norm.bias]
+    return MixerWeights(*pairs, *more, *norm2, mixer.channel_mixer.up.weight, mixer.channel_mixer.down.weight)
+
+
+def saved_by_definition(work: Work, plan: Plan) -> Saved:
+    """All in float64."""
+    mixer, x, deltas = work.mixer, work.x, work.deltas
+    t = mixer.liquid
+    h = mixer.time_norm(x)
+    _, k, v, _, gates = t._project(h)
+    u = t._decay(gates, deltas, None, None)
+    decay = ops.normalise_decay(u, t.gate_norm)
+    spare = plan.segments * plan.rows - plan.L
+
+    def segmented(tensor: Tensor, parts: int) -> Tensor:
+        filled = torch.cat([tensor, tensor.new_zeros(plan.B, spare, *tensor.shape[2:])], dim=1)
+        return filled.unflatten(1, (parts, -1))
+
+    if plan.causal:
+        c = segmented(decay, plan.segments).cumsum(dim=2)
+        span = c[:, :, -1]
+        exponent = c - span[:, :, None]
+        cum = segmented(decay, plan.total_chunks).cumsum(dim=2).flatten(1, 2)[:, : plan.L]
+    else:
+        cum = decay.cumsum(dim=1)
+        exponent = segmented(cum, plan.segments)
+        span = torch.full_like(exponent[:, :, 0], torch.nan)
+    weight = torch.exp(exponent) * segmented(-torch.expm1(-decay), plan.segments)
+    parts = (segmented(k, plan.segments), segmented(v, plan.segments))
+    partial = torch.einsum("bsrh,bsrhk,bsrhv->bshkv", weight, *parts)
+    return Saved(x, x + t(h, deltas), deltas, gates, decay, cum, partial, span)
+
+
+def plain_gradients(work: Work, dtype: torch.dtype, device: str) -> dict[str, Tensor]:
+    """By autograd through the plain path in `dtype`, with respect to mu and not to its theta."""
+    mixer = copy.deepcopy(work.mixer).to(device, dtype)
+    deltas = work.deltas.to(device, torch.promote_types(dtype, torch.float32))  # never narrower
+    x = work.x.detach().to(device, dtype).requires_grad_()
+    weights = weights_of(mixer)
+    grads = torch.autograd.grad(mixer(x, deltas), [x, *weights], work.grad.to(device, dtype))
+    named = dict(zip(("x", *MixerWeights._fields), grads, strict=True))
+    mu = torch.sigmoid(weights.mu.detach())
+    named["mu"] = named["mu"] / (mu * (1 - mu))
+    return {name: g.cpu().double() for name, g in named.items()}
+
+
+def fused_gradients(work: Work, plan: Plan, dtype: torch.dtype, device: str) -> dict[str, Tensor]:
+    def move(t: Tensor, to: torch.dtype = torch.float32) -> Tensor:
+        return t.detach().to(device, to).contiguous()
+
+    weights = MixerWeights(*map(move, weights_of(work.mixer)))
+    weights = weights._replace(mu=torch.sigmoid(weights.mu))
+    with torch.no_grad():
+        saved = saved_by_definition(work, plan)
+    rows = {"x": move(saved.x, dtype), "x1": move(saved.x1, dtype)}
+    saved = Saved(*map(move, saved))._replace(**rows)
+    before = [t.clone() for t in saved]
+    dx, grads = mixer_backward.backward(move(work.grad, dtype), saved, weights, plan)
+    for old, new in zip(before, saved, strict=True):
+        assert torch.equal(old.nan_to_num(7.0), new.nan_to_num(7.0)), "what was saved must stay as it is"
+    assert dx.dtype == dtype
+    assert all(g.dtype == torch.float32 for g in grads)
+    named = dict(zip(("x", *MixerWeights._fields), (dx, *grads), strict=True))
+    return {name: g.cpu().double() for name, g in named.items()}
+
+
+def assert_as_exact_as_plain(work: Work, plan: Plan, dtype: torch.dtype, device: str) -> dict[str, Tensor]:
+    """-> the fused gradients"""
+    exact = plain_gradients(work, torch.float64, "cpu")
+    plain = plain_gradients(work, dtype, device)
+    fused = fused_gradients(work, plan, dtype, device)
+    assert_close_enough(fused, plain, exact, dtype)
+    return fused
+
+
+def assert_close_enough(
+    fused: dict[str, Tensor], plain: dict[str, Tensor], exact: dict[str, Tensor], dtype: torch.dtype
+) -> None:
+    for group, names in GROUPS.items():
+        true, ours, theirs = (torch.cat([g[n].flatten() for n in names]) for g in (exact, fused, plain))
+        allowed = 2 * (theirs - true).abs().max() + 4 * torch.finfo(dtype).eps * true.abs().max()
+        assert (ours - true).abs().max() <= allowed, group
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients(name: str, device: str) -> None:
+    if device == "cuda":
+        pytest.skip("float32 products are TF32 there: see the tests marked gpu")
+    case = CASES[name]
+    assert_as_exact_as_plain(make_work(case), make_plan(case, "ieee"), torch.float32, device)
+
+
+@pytest.mark.parametrize("case", [Case(L=20), Case(L=20, causal=True, norm="prefix")], ids=["sequence", "prefix"])
+def test_rows_without_any_interval(case: Case, device: str) -> None:
+    """Nothing is written or shared, so the gate, the queries, keys and values get no gradient; the rest does."""
+    if device == "cuda":
+        pytest.skip("float32 products are TF32 there: see the tests marked gpu")
+    work = make_work(case)._replace(deltas=torch.zeros(case.B, case.L, dtype=torch.float64))
+    grads = assert_as_exact_as_plain(work, make_plan(case, "ieee"), torch.float32, device)
+    assert not any(grads[name].any() for name in ("wq", "bq", "wk", "bk", "wv", "bv", "wg", "bg", "mu"))
+    assert grads["x"].any()
+
+
+def test_many_rows_per_program(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    """Few programs and small steps: the sums of one program go over several tiles, groups, slices and steps."""
+    if device == "cuda":
+        pytest.skip("float32 products are TF32 there: see the tests marked gpu")
+    monkeypatch.setattr(mixer_backward, "PROGRAMS", 1)
+    monkeypatch.setattr(mixer_backward, "GATE_PROGRAMS", 1)
+    monkeypatch.setattr(mixer_backward, "GROUP", 64)
+    monkeypatch.setattr(mixer_backward, "STEP", 32)
+    case = Case(L=80, F=72, causal=True, norm="prefix", chunks=2)
+    assert_as_exact_as_plain(make_work(case), make_plan(case, "ieee"), torch.float32, device)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["tf32", "bf16"])
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_on_the_gpu(name: str, dtype: torch.dtype) -> None:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        plan = make_plan(CASES[name], "bf16" if dtype == torch.bfloat16 else "tf32")
+        assert_as_exact_as_plain(make_work(CASES[name]), plan, dtype, "cuda")
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("causal", [False, True])
+def test_same_gradients_every_time(causal: bool) -> None:
+    case = Case(L=5000, D=64, H=4, F=176, causal=causal, chunks=5)
+    work, plan = make_work(case), make_plan(case, "tf32")
+    first, second = (fused_gradients(work, plan, torch.float32, "cuda") for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("case", [Case(L=70), Case(L=70, causal=True, norm="prefix")], ids=["sequence", "prefix"])
+def test_through_the_forward_kernels(case: Case, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same gradients when autograd runs both passes of the operator."""
+    if device == "cuda":
+        pytest.skip("float32 products are TF32 there: see the tests marked gpu")
+    monkeypatch.setattr(fused_mixer, "FORCED_CHUNKS", 1)
+    work = make_work(case)
+    exact, plain = plain_gradients(work, torch.float64, "cpu"), plain_gradients(work, torch.float32, device)
+    x = work.x.float().to(device).requires_grad_()
+    weights = weights_of(copy.deepcopy(work.mixer).float().to(device))
+    mu = torch.sigmoid(weights.mu.detach()).requires_grad_()
+    given = weights._replace(mu=mu)
+    y = fused_mixer.mixer(x, work.deltas.to(device), given, case.causal, case.norm)
+    grads = torch.autograd.grad(y, [x, *given], work.grad.float().to(device))
+    fused = dict(zip(("x", *MixerWeights._fields), (g.cpu().double() for g in grads), strict=True))
+    assert_close_enough(fused, plain, exact, torch.float32)
