@@ -4,6 +4,7 @@ from lformer.estimators.artefact import load
 from lformer.estimators.points import LFormerPointClassifier, LFormerPointRegressor
 from lformer.estimators.records import LFormerForecaster, LFormerInterpolator
 from lformer.estimators.series import LFormerClassifier, LFormerRegressor
+from lformer.estimators.summaries import Summaries
 
 __all__ = [
     "LFormerClassifier",
@@ -12,5 +13,6 @@ __all__ = [
     "LFormerPointClassifier",
     "LFormerPointRegressor",
     "LFormerRegressor",
+    "Summaries",
     "load",
 ]

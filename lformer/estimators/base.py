@@ -55,7 +55,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         width: int = 64,
         depth: int = 2,
         heads: int = 4,
-        dropout: float = 0.1,
+        dropout: float = 0.0,
         members: int = 1,
         lr: float = 2e-3,
         batch_size: int = 32,

@@ -120,8 +120,8 @@ class Features:
     def scaled(self, panel: Panel) -> tuple[Array, Array]:
         """(N, C) float32, 0 where nothing was observed, and (N, C) bool what was, of a panel that matches."""
         observed = np.ones(panel.values.shape, bool) if panel.observed is None else panel.observed
-        values = np.empty(panel.values.shape, np.float32)
-        for c in range(values.shape[1]):
+        values: Array = np.empty(panel.values.shape, np.float32)
+        for c in range(len(self.channels)):
             column = panel.values[:, c].astype(np.float64) * panel.scale
             values[:, c] = (np.clip(column, self.low[c], self.high[c]) - self.shift[c]) / self.scale[c]
         values[~observed] = 0

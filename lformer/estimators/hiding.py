@@ -57,7 +57,7 @@ def hide_some(panel: Panel, share: float, rng: np.random.Generator) -> Panel:
     single = rng.random(observed.shape, np.float32) < share
     hidden: Array = channels[owner] | rows.reshape(-1, *(1,) * (observed.ndim - 1)) | single
     left = observed & ~hidden
-    empty = ~left.reshape(len(owner), -1).any(axis=1)
+    empty: Array = np.logical_not(left.reshape(len(owner), -1).any(axis=1))
     empty[panel.first[panel.lengths > 0]] = False
     shown = replace(panel, values=np.where(left, panel.values, 0), observed=left)
     return without_rows(shown, empty)

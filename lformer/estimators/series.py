@@ -33,7 +33,7 @@ class _SeriesEstimator(LFormerEstimator):
         width: int = 64,
         depth: int = 2,
         heads: int = 4,
-        dropout: float = 0.1,
+        dropout: float = 0.0,
         members: int = 1,
         lr: float = 2e-3,
         batch_size: int = 32,
@@ -99,7 +99,7 @@ class LFormerClassifier(ClassifierMixin, _SeriesEstimator):  # type: ignore[misc
         width: int = 64,
         depth: int = 2,
         heads: int = 4,
-        dropout: float = 0.1,
+        dropout: float = 0.0,
         members: int = 1,
         lr: float = 2e-3,
         batch_size: int = 32,
@@ -114,8 +114,8 @@ class LFormerClassifier(ClassifierMixin, _SeriesEstimator):  # type: ignore[misc
         warm_start: bool = False,
     ) -> None:
         super().__init__(
-            hide=hide, width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr, batch_size=batch_size,
-            max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
+            hide=hide, width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr,
+            batch_size=batch_size, max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
             validation_fraction=validation_fraction, streaming=streaming, device=device, random_state=random_state,
             verbose=verbose, warm_start=warm_start,
         )  # fmt: skip

@@ -206,7 +206,6 @@ def test_many_rows_per_program(monkeypatch: pytest.MonkeyPatch, device: str) -> 
         pytest.skip("float32 products are TF32 there: see the tests marked gpu")
     monkeypatch.setattr(mixer_backward, "PROGRAMS", 1)
     monkeypatch.setattr(mixer_backward, "GATE_PROGRAMS", 1)
-    monkeypatch.setattr(mixer_backward, "GROUP", 64)
     monkeypatch.setattr(mixer_backward, "STEP", 32)
     case = Case(L=80, F=72, causal=True, norm="prefix", chunks=2)
     assert_as_exact_as_plain(make_work(case), make_plan(case, "ieee"), torch.float32, device)
