@@ -9,33 +9,14 @@ import sys
 import time
 
 import numpy as np
-import pandas as pd
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
 from lformer import LFormerClassifier, Panel
 from lformer.data import toy_ward
+from lformer.estimators import Summaries
 
 TRAIN = 300
-
-
-def summaries(panel: Panel) -> pd.DataFrame:
-    """Count, mean, last, least, greatest and slope of each channel, and the covariates."""
-    rows = []
-    for clock, values in panel:
-        hours = (clock - clock[0]) / np.timedelta64(1, "h")
-        row: dict[str, float] = {}
-        for name, column in zip(panel.channels, values.T, strict=True):
-            seen = ~np.isnan(column)
-            x, t = column[seen], hours[seen]
-            row |= {f"{name} count": len(x)}
-            if len(x):
-                row |= {f"{name} mean": x.mean(), f"{name} last": x[-1], f"{name} min": x.min(), f"{name} max": x.max()}
-            if len(np.unique(t)) > 1:
-                row[f"{name} slope"] = np.polyfit(t, x, 1)[0]
-        rows.append(row)
-    assert panel.static is not None
-    return pd.concat([pd.DataFrame(rows), pd.get_dummies(panel.static).reset_index(drop=True)], axis=1).astype(float)
 
 
 def coincidence(panel: Panel) -> list[float]:
@@ -64,8 +45,9 @@ def figures(seed: int) -> dict[str, tuple[float, float]]:
     ours = LFormerClassifier(random_state=0, device="cpu").fit(panel[:TRAIN], y[:TRAIN])
     took = time.perf_counter() - began
     told = {f"lformer ({took:.1f} s)": ours.predict_proba(panel[TRAIN:])[:, 1]}
-    table = summaries(panel)
-    for name, features in (("summaries", table), ("with coincidence", table.assign(coincidence=coincidence(panel)))):
+    table = Summaries().fit_transform(panel)
+    informed = np.column_stack([table, coincidence(panel)])
+    for name, features in (("summaries", table), ("with coincidence", informed)):
         boosting = HistGradientBoostingClassifier(random_state=0).fit(features[:TRAIN], y[:TRAIN])
         told[name] = boosting.predict_proba(features[TRAIN:])[:, 1]
     return {name: (roc_auc_score(y[TRAIN:], p), float(((p > 0.5) == y[TRAIN:]).mean())) for name, p in told.items()}

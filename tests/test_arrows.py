@@ -21,7 +21,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "tasks": {"batch", "metrics", "data"},
     "evaluate": {"ops", "batch", "data", "tasks"},
     "train": {"ops", "batch", "data", "progress", "tasks", "evaluate"},
-    "estimators": {"batch", "panel", "nn", "data", "tasks", "evaluate", "train"},
+    "estimators": {"batch", "panel", "nn", "data", "metrics", "tasks", "evaluate", "train"},
     "bench": {"ops", "batch", "metrics", "allocator", "nn", "baselines", "data", "tasks", "evaluate", "train"},
     "cli": {"bench", "data", "doctor", "estimators", "panel"},
 }

@@ -1,8 +1,10 @@
 """The README tells the truth: its code runs, its tables come from the committed records, its links lead somewhere."""
 
+import importlib.util
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +22,7 @@ def record(name: str) -> dict[str, object]:
 
 def test_every_python_block_runs_in_order() -> None:
     blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     scope: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, "README.md", "exec"), scope)
@@ -43,6 +45,14 @@ def test_the_gpu_tables_are_the_committed_record() -> None:
     if not (ROOT / "results" / "speed" / "cuda.json").exists():
         pytest.skip("no record of a GPU is committed")
     assert speed_gpu.filled(README, record("speed/cuda.json")) == README
+
+
+def test_the_deaths_in_hospital_are_the_committed_record() -> None:
+    found: Any = importlib.util.spec_from_file_location("mortality", ROOT / "scripts" / "mortality.py")
+    script = importlib.util.module_from_spec(found)
+    found.loader.exec_module(script)
+    for page in (README, (ROOT / "docs" / "mortality.md").read_text()):
+        assert script.table(record("mortality.json")) in page
 
 
 def test_every_link_and_picture_exists() -> None:
