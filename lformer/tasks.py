@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -58,14 +58,20 @@ class Task:
         return value < than if self.direction == "min" else value > than
 
 
-def classify(classes: int, answer: Literal["series", "step"] = "series") -> Task:
-    """One of several classes, of each series or of each row; accuracy over all of them."""
+def classify(
+    classes: int, answer: Literal["series", "step"] = "series", of_class: Sequence[float] | None = None
+) -> Task:
+    """One of several classes, of each series or of each row; accuracy over all of them.
+
+    `of_class` says how much each class counts in the loss and in the cross-entropy of a part; all alike if None.
+    """
+    error = partial(_cross_entropy, None if of_class is None else torch.tensor(of_class, dtype=torch.float32))
     return Task(
         name="classify" if answer == "series" else "classify-points",
         answer=answer,
         outputs=classes,
-        loss=partial(metrics.mean_loss, _cross_entropy),
-        metrics={"accuracy": Metric(metrics.correct), "cross_entropy": Metric(_cross_entropy)},
+        loss=partial(metrics.mean_loss, error),
+        metrics={"accuracy": Metric(metrics.correct), "cross_entropy": Metric(error)},
         monitor="accuracy",
         direction="max",
     )
@@ -169,6 +175,7 @@ def _scaled_loss(scale: float, prediction: Tensor, batch: IrregularBatch) -> Ten
     return metrics.mean_loss(metrics.squared, prediction, batch) / scale**2
 
 
-def _cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
-    """-log of the probability of the right class: (..., K), (...) -> (...)."""
-    return -torch.log_softmax(scores, dim=-1).gather(-1, target[..., None]).squeeze(-1)
+def _cross_entropy(of_class: Tensor | None, scores: Tensor, target: Tensor) -> Tensor:
+    """-log of the probability of the right class, times its weight: (K,), (..., K), (...) -> (...)."""
+    error = -torch.log_softmax(scores, dim=-1).gather(-1, target[..., None]).squeeze(-1)
+    return error if of_class is None else of_class.to(error)[target] * error

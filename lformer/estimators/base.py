@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -11,8 +12,10 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted
 
+from lformer import tasks
 from lformer.data.dataset import Prepared, Targets
 from lformer.data.parts import PanelPart, Splits, splits_of
 from lformer.data.splits import hold_out
@@ -208,3 +211,9 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
 
 def _members(model: LFormer | Ensemble) -> list[LFormer]:
     return model.models if isinstance(model, Ensemble) else [model]
+
+
+def classification(classes: Array, labels: Array, class_weight: Any, answer: Literal["series", "step"]) -> Task:
+    """The task of a classifier; its epoch is chosen by cross-entropy, as accuracy moves in steps of one example."""
+    of_class = None if class_weight is None else compute_class_weight(class_weight, classes=classes, y=labels).tolist()
+    return replace(tasks.classify(len(classes), answer, of_class), monitor="cross_entropy", direction="min")

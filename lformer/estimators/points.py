@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from lformer import metrics, tasks
+from lformer import tasks
 from lformer.data.dataset import Targets
-from lformer.estimators.base import LFormerEstimator
+from lformer.estimators.base import LFormerEstimator, classification
 from lformer.estimators.inputs import series_weights
-from lformer.metrics import Metric
 from lformer.panel import Array, Panel
-from lformer.tasks import Task
 
 
 class LFormerPointClassifier(LFormerEstimator):
@@ -89,8 +84,9 @@ class LFormerPointClassifier(LFormerEstimator):
             )
         weights = series_weights(sample_weight, panel, isinstance(X, Panel))
         targets = Targets(values=code.astype(np.int64), at="rows", weights=weights)
-        of_class = compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
-        return self._fit(*_with_targets(panel, targets), _weighted_task(of_class))
+        return self._fit(
+            *_with_targets(panel, targets), classification(self.classes_, labels, self.class_weight, "step")
+        )
 
     def predict_proba(self, X: Any) -> list[Array]:
         """(L_i, classes) of each series, rows as in X, classes in the order of `classes_`."""
@@ -166,25 +162,6 @@ class LFormerPointRegressor(LFormerEstimator):
         """Numbers in the units of the targets, without the last axis if they had none."""
         numbers = outputs.double().numpy() * self.spread_ + self.center_
         return numbers[..., 0] if self._flat else numbers
-
-
-def _weighted_task(of_class: Array) -> Task:
-    """Classes of rows, each of which counts by its class, in the loss and where the best epoch is chosen."""
-    error = partial(_weighted_cross_entropy, torch.as_tensor(of_class, dtype=torch.float32))
-    task = tasks.classify(len(of_class), "step")
-    return replace(
-        task,
-        loss=partial(metrics.mean_loss, error),
-        metrics={**task.metrics, "cross_entropy": Metric(error)},
-        monitor="cross_entropy",
-        direction="min",
-    )
-
-
-def _weighted_cross_entropy(of_class: Tensor, scores: Tensor, target: Tensor) -> Tensor:
-    """-log of the probability of the right class, times its weight: (K,), (..., K), (...) -> (...)."""
-    told = torch.log_softmax(scores, dim=-1).gather(-1, target[..., None]).squeeze(-1)
-    return -of_class.to(told)[target] * told
 
 
 def _per_series(panel: Panel, X: Any, y: Any) -> list[Array]:

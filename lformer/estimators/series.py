@@ -9,14 +9,13 @@ import numpy as np
 import torch
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import column_or_1d
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from lformer import tasks
 from lformer.data.dataset import Prepared, Targets
 from lformer.data.parts import PanelPart, Splits
-from lformer.estimators.base import LFormerEstimator
+from lformer.estimators.base import LFormerEstimator, classification
 from lformer.estimators.hiding import HidingPart
 from lformer.estimators.inputs import as_panel, series_weights
 from lformer.panel import Array, Panel
@@ -131,13 +130,9 @@ class LFormerClassifier(ClassifierMixin, _SeriesEstimator):  # type: ignore[misc
             raise ValueError(
                 f"there must be at least two classes; all {len(labels)} series are of one class, {self.classes_[0]!r}."
             )
-        weights = (
-            series_weights(sample_weight, panel, isinstance(X, Panel))
-            * compute_class_weight(self.class_weight, classes=self.classes_, y=labels)[code]
-        )
+        weights = series_weights(sample_weight, panel, isinstance(X, Panel))
         targets = Targets(values=code.astype(np.int64), at="series", weights=weights)
-        # Accuracy moves in steps of one validation series; cross-entropy tells epochs apart long before.
-        task = replace(tasks.classify(len(self.classes_)), monitor="cross_entropy", direction="min")
+        task = classification(self.classes_, labels, self.class_weight, "series")
         return self._fit(panel, targets, task, groups=code)
 
     def predict_proba(self, X: Any) -> Array:
