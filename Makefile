@@ -9,8 +9,8 @@ BIN := $(VENV)/bin
 demo: $(READY)  ## train on noisy irregular spirals for two minutes; look at runs/demo/
 	$(BIN)/lformer demo
 
-test: $(READY)  ## the whole test suite
-	$(BIN)/python -m pytest
+test: $(READY)  ## the whole test suite, a file to each of up to four processes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 # With the Python that has the machine's CUDA build of torch, not the pinned one. cuBLAS asks for the workspace setting.
 test-gpu:  ## the tests that need a CUDA device

@@ -256,7 +256,8 @@ def _refuse(bad: Tensor, message: str, values: Tensor) -> None:
 
 def mean_interval(batch: IrregularBatch) -> Tensor:
     """(B,) mean interval between the rows of each series; 0 for a single row or when all are ties."""
-    return (batch.deltas.sum(dim=1) / (batch.lengths - 1).clamp(min=1)).to(batch.deltas.dtype)
+    last = batch.times.gather(1, (batch.lengths - 1).clamp(min=0)[:, None])[:, 0]
+    return ((last - batch.times[:, 0]) / (batch.lengths - 1).clamp(min=1)).to(batch.deltas.dtype)
 
 
 def median_interval(batches: Sequence[IrregularBatch]) -> float:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lformer.batch import IrregularBatch, mean_interval
 from lformer.nn.attention import LayerState, LiquidGatedAttention, Mu, OutputGate, Rate, one_of
 from lformer.nn.embedder import Embedder, Embedding, TimeEmbedding
-from lformer.nn.mixer import FeedForward, LiquidMixer, SwiGLU, has_hooks, run_fused
+from lformer.nn.mixer import FeedForward, LiquidMixer, SwiGLU, can_fill, fill_intervals, has_hooks, run_fused
 from lformer.nn.predictor import Answer, Pool, Pooling, head
 from lformer.nn.query import Merged, check_answer, merge
 from lformer.nn.softmax import SoftmaxAttention
@@ -259,11 +259,11 @@ class LFormer(nn.Module):
         return Rows(x, merged.deltas, merged.lengths, merged.reads, merged)
 
     def _stacked(self, x: Tensor, deltas: Tensor, lengths: Tensor) -> Tensor:
-        """From the embedded rows to the answers, all mixers in one call, which also sums the rows for a mean."""
+        """From the embedded rows to the answers, all mixers in one call, which also takes the mean of the rows."""
         series, mean = self.config.answer == "series", self.pool.kind == "mean"
         x = run_fused(self.blocks, x, deltas, lengths, pool=series and mean)
-        if series:
-            x = self.pool(x if mean else self.pool.add(self.pool.start(len(x), x), x, lengths), lengths)
+        if series and not mean:
+            x = self.pool(self.pool.add(self.pool.start(len(x), x), x, lengths), lengths)
         return self.head(x)
 
     def _why_not_stacked(self, x: Tensor, deltas: Tensor, reads: Tensor | None) -> str:
@@ -283,11 +283,14 @@ class LFormer(nn.Module):
 
     def _intervals(self, batch: IrregularBatch, state: State | None) -> Tensor:
         """(B, L) deltas with the first interval of every series filled in."""
-        L = batch.deltas.shape[1]
-        if L == 0:
+        if batch.deltas.shape[1] == 0:
             return batch.deltas
+        typical = self.config.first_interval == "typical"
+        by_mean = typical and not self.config.causal
+        if state is None and can_fill(batch.deltas, self.config.backend):
+            return fill_intervals(batch, self.first_interval, typical, by_mean)
         first = self._first(batch.deltas.dtype).expand(len(batch))
-        if not self.config.causal and self.config.first_interval == "typical":
+        if by_mean:
             mean = mean_interval(batch)
             first = torch.where(mean > 0, mean, first)
         if state is not None:
@@ -295,7 +298,7 @@ class LFormer(nn.Module):
             _require_later(torch.where((state.rows > 0) & (batch.lengths > 0), gap, 0))
             first = torch.where(state.rows > 0, gap.to(first.dtype), first)
         first = torch.where(batch.lengths > 0, first, 0)  # an empty series has no first row
-        return torch.where(torch.arange(L, device=first.device) == 0, first[:, None], batch.deltas)
+        return torch.cat([first[:, None], batch.deltas[:, 1:]], dim=1)
 
 
 def _last_time(batch: IrregularBatch, state: State | None) -> Tensor:

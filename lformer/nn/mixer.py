@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lformer import ops
+from lformer.batch import IrregularBatch
 from lformer.nn.attention import Interpolation, LayerState, LiquidGatedAttention
-from lformer.ops.fused.plan import MixerWeights, unsupported
+from lformer.ops.fused.plan import MixerWeights, not_launched, unsupported
 
 
 class SwiGLU(nn.Module):
@@ -168,11 +169,24 @@ class LiquidMixer(nn.Module):
 def run_fused(
     mixers: Sequence[LiquidMixer], x: Tensor, deltas: Tensor, lengths: Tensor | None = None, pool: bool = False
 ) -> Tensor:
-    """Mixers that can be fused, one after the other: (B, L, D) -> (B, L, D), or summed over valid rows (B, D)."""
+    """Mixers that can be fused, one after the other: (B, L, D) -> (B, L, D), or the mean over valid rows (B, D)."""
     from lformer.ops.fused.mixer import stack  # imports triton
 
     liquid, layers = mixers[0].liquid, [mixer.fused_weights() for mixer in mixers]
     return stack(_entering(x), deltas, layers, liquid.causal, liquid.gate_norm, lengths, pool).to(x.dtype)
+
+
+def can_fill(deltas: Tensor, backend: str) -> bool:
+    """Whether `fill_intervals` takes these intervals where this backend was asked for."""
+    wanted = deltas.is_cuda if backend == "auto" else backend == "fused"
+    return wanted and deltas.dtype == torch.float32 and not deltas.requires_grad and not not_launched(deltas)
+
+
+def fill_intervals(batch: IrregularBatch, first_interval: Tensor, typical: bool, mean: bool) -> Tensor:
+    """(B, L) intervals with the first one of every series, as `LFormerConfig.first_interval` tells, in one launch."""
+    from lformer.ops.fused.mixer import fused_intervals  # imports triton
+
+    return fused_intervals(batch.deltas, batch.times, batch.lengths, first_interval.detach(), typical, mean)
 
 
 def has_hooks(module: nn.Module) -> bool:

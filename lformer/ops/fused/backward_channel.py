@@ -1,107 +1,135 @@
+# mypy: ignore-errors
 """B1: backward of the channel mixer, x2 = x1 + [SiLU(h W_1ᵀ) ⊙ (h W_2ᵀ)] W_3ᵀ with h = LN(x1) (paper IV-C).
 
-The weight and bias of the norm are folded into W_1 and W_2 by the caller, so h is the normalised row alone.
+Two kernels: one for the rows, one for the weights. Both compute the hidden layer anew, a slice at a time, and in the
+orientation that leaves every result where the next product takes it from. The weights come from `fold_hidden`: the
+norm is folded into W_1 and W_2, so h is the normalised row alone.
 """
 
 import triton
 import triton.language as tl
 
-from lformer.ops.fused.backward_rows import load_again, load_weight, norm_backward
-from lformer.ops.fused.rows import dot, dot_add, load_rows, load_transposed, normalise, sigmoid, store_rows
+from lformer.ops.fused.backward_rows import (
+    SHIFT,
+    full,
+    load_again,
+    narrow,
+    norm_backward,
+    peak_power,
+    power,
+    product,
+    room,
+)
+from lformer.ops.fused.rows import load_rows, load_vector, normalise, sigmoid, store_rows
 
 
 @triton.jit
-def channel_backward(
+def channel_rows(
     x1,  # (N, D) rows of all series
     dx2,  # (N, D)
-    w_up,  # (2F, D) folded
-    b_up,  # (2F,)
-    w_down,  # (D, F)
+    hidden,  # (3, FP, D) W_1, W_2, W_3ᵀ as `fold_hidden` leaves them, narrow
+    bias,  # (2, FP)
+    scales,  # (3,)
     dx1,  # (N, D) out
-    g_up,  # (programs, 2, D, F) out: Σ rows hᵀ (gradient of a hidden unit)
-    g_bias,  # (programs, 2F) out
-    g_down,  # (programs, D, F) out
-    scratch,  # (programs, TILES T, D) float32: gradient of h over the slices so far
+    peaks,  # (2, programs) out: largest |dx2| and |dx1| among the rows of a program
     N,
-    F,
     D: tl.constexpr,
+    FP: tl.constexpr,
     T: tl.constexpr,
-    TILES: tl.constexpr,
     SLICE: tl.constexpr,
+    KEEP: tl.constexpr,
     PRECISION: tl.constexpr,
+    OPERAND: tl.constexpr,
 ):
-    """Groups of TILES tiles of rows; within a group, slices of the hidden layer, whose weights then stay on chip.
-
-    All sums over rows of one slice fit into registers, those of all slices do not: between groups they rest in this
-    program's own entry of the outputs. What a group reads again for each slice is small enough for the L2 cache.
-    """
+    """Gradient of x1, tile by tile; KEEP holds the weights of all slices on chip."""
     own = tl.program_id(0).to(tl.int64)
-    for turn in range(tl.cdiv(tl.cdiv(N, TILES * T) - tl.program_id(0), tl.num_programs(0))):
-        first = (own + turn * tl.num_programs(0)) * (TILES * T)
-        for start in range(0, F, SLICE):
-            tl.debug_barrier()  # the scratch of the slice before is written
-            channel_slice(
-                x1 + first * D, dx2 + first * D, w_up, b_up, w_down, dx1 + first * D,
-                g_up + own * (2 * F * D), g_bias + own * (2 * F), g_down + own * (F * D),
-                scratch + own * (TILES * T * D), (N - first).to(tl.int32), F, start, turn > 0,
-                D, T, TILES, SLICE, PRECISION,
-            )  # fmt: skip
+    up, down, reach = tl.load(scales), tl.load(scales + 1), tl.load(scales + 2)
+    kept = all_slices(hidden, D, FP, SLICE) if KEEP else ()
+    highest = tl.zeros((T,), tl.float32)
+    highest_out = tl.zeros((T,), tl.float32)
+    rows = tl.arange(0, T)
+    for turn in range(tl.cdiv(tl.cdiv(N, T) - tl.program_id(0), tl.num_programs(0))):
+        first = (own + turn * tl.num_programs(0)) * T
+        inside = rows < N - first
+        unit, scale = normalise(load_rows(x1, first, rows, inside, D).to(tl.float32), D)
+        h = narrow(unit, OPERAND)
+        grad = load_rows(dx2, first, rows, inside, D).to(tl.float32)
+        peak = tl.max(tl.abs(grad), axis=1)
+        highest = tl.maximum(highest, peak)
+        size = power(peak, OPERAND)[:, None]  # every row has its own: dx1 is as exact where it is small
+        g = narrow(grad * size, OPERAND)
+        dh = tl.zeros((T, D), tl.float32)
+        for n in tl.static_range(FP // SLICE):
+            w = kept[n] if KEEP else one_slice(hidden, n * SLICE, D, FP, SLICE)
+            a = product(h, tl.trans(w[0]), OPERAND) * up + load_vector(bias + n * SLICE, SLICE)
+            b = product(h, tl.trans(w[1]), OPERAND) * up + load_vector(bias + FP + n * SLICE, SLICE)
+            dz = product(g, tl.trans(w[2]), OPERAND) * (1 / reach * room(OPERAND))
+            s = sigmoid(a, PRECISION)
+            silu = a * s
+            dh = tl.dot(narrow(dz * b * (s + silu * (1 - s)), OPERAND), w[0], dh, input_precision="ieee")
+            dh = tl.dot(narrow(dz * silu, OPERAND), w[1], dh, input_precision="ieee")
+        dh *= (up * down * reach / room(OPERAND)) / size
+        after = load_again(dx2, first, rows, inside, D) + norm_backward(dh, unit, scale, D)
+        highest_out = tl.maximum(highest_out, tl.max(tl.abs(after), axis=1))
+        store_rows(dx1, first, rows, inside, after, D)
+    tl.store(peaks + own, tl.max(highest, axis=0))
+    tl.store(peaks + tl.num_programs(0) + own, tl.max(highest_out, axis=0))
 
 
 @triton.jit
-def channel_slice(
-    x1, dx2, w_up, b_up, w_down, dx1, g_up, g_bias, g_down, scratch, N, F, start, again,
-    D: tl.constexpr, T: tl.constexpr, TILES: tl.constexpr, SLICE: tl.constexpr, PRECISION: tl.constexpr,
+def channel_weights(
+    x1, dx2, hidden, bias, scales,  # as above
+    peaks,  # (2, PEAKS) what `channel_rows` left
+    g,  # (programs, 3, FP, D) out: Σ over rows of (da)ᵀ h', (db)ᵀ h', actᵀ dx2, with h' = h + SHIFT
+    N,
+    count,  # of peaks
+    D: tl.constexpr, FP: tl.constexpr, T: tl.constexpr, SLICE: tl.constexpr, PEAKS: tl.constexpr,
+    PRECISION: tl.constexpr, OPERAND: tl.constexpr,
 ):  # fmt: skip
-    """One group of rows, hidden units `start … start + SLICE`; `again` if sums of earlier groups are to be kept."""
-    unit = start + tl.arange(0, SLICE)
-    inside_f = unit < F
-    w1_in = load_transposed(w_up, start, F, D, SLICE)
-    w2_in = load_transposed(w_up + F * D, start, F, D, SLICE)
-    w1 = load_weight(w_up, start, F, D, SLICE)
-    w2 = load_weight(w_up + F * D, start, F, D, SLICE)
-    b1 = tl.load(b_up + unit, mask=inside_f, other=0.0)[None, :]
-    b2 = tl.load(b_up + F + unit, mask=inside_f, other=0.0)[None, :]
-    channel = tl.arange(0, D)
-    w3 = tl.load(w_down + channel[:, None] * F + unit[None, :], mask=inside_f[None, :], other=0.0)  # (D, SLICE)
-
-    at = channel[:, None] * F + unit[None, :]
-    keep = inside_f[None, :] & again
-    g1 = tl.load(g_up + at, mask=keep, other=0.0)
-    g2 = tl.load(g_up + F * D + at, mask=keep, other=0.0)
-    g3 = tl.load(g_down + at, mask=keep, other=0.0)
-    gb1 = tl.load(g_bias + unit, mask=inside_f & again, other=0.0)
-    gb2 = tl.load(g_bias + F + unit, mask=inside_f & again, other=0.0)
-
-    for tile in range(0, tl.minimum(TILES, tl.cdiv(N, T))):
-        rows = tile * T + tl.arange(0, T)
-        inside = rows < N
-        h, _ = normalise(load_rows(x1, 0, rows, inside, D).to(tl.float32), D)
-        grad = load_rows(dx2, 0, rows, inside, D)
-        a = dot(h, w1_in, PRECISION) + b1
-        b = dot(h, w2_in, PRECISION) + b2
-        dz = dot(grad, w3, PRECISION)
+    """One slice of the hidden layer, as columns (SLICE, T): so the sums over rows take them from registers."""
+    start, own = tl.program_id(0) * SLICE, tl.program_id(1).to(tl.int64)
+    up, down, reach = tl.load(scales), tl.load(scales + 1), tl.load(scales + 2)
+    size = peak_power(peaks, count, PEAKS, OPERAND)
+    w1, w2, w3 = one_slice(hidden, start, D, FP, SLICE)
+    units = start + tl.arange(0, SLICE)
+    # The products take h', whose shift would add to them the sums of the weights.
+    b1 = (tl.load(bias + units) - tl.sum(w1.to(tl.float32), axis=1) * up * SHIFT)[:, None]
+    b2 = (tl.load(bias + FP + units) - tl.sum(w2.to(tl.float32), axis=1) * up * SHIFT)[:, None]
+    g1 = tl.zeros((SLICE, D), tl.float32)
+    g2 = tl.zeros((SLICE, D), tl.float32)
+    g3 = tl.zeros((SLICE, D), tl.float32)
+    rows = tl.arange(0, T)
+    for turn in range(tl.cdiv(tl.cdiv(N, T) - tl.program_id(1), tl.num_programs(1))):
+        first = (own + turn * tl.num_programs(1)) * T
+        inside = rows < N - first
+        unit, _ = normalise(load_rows(x1, first, rows, inside, D).to(tl.float32), D)
+        h = narrow(unit + SHIFT, OPERAND)
+        grad = narrow(load_rows(dx2, first, rows, inside, D).to(tl.float32) * size, OPERAND)
+        a = product(w1, tl.trans(h), OPERAND) * up + b1
+        b = product(w2, tl.trans(h), OPERAND) * up + b2
+        dz = product(w3, tl.trans(grad), OPERAND) * (1 / reach * room(OPERAND))
         s = sigmoid(a, PRECISION)
         silu = a * s
-        db = dz * silu
-        da = dz * b * (s + silu * (1 - s))
-        g3 = dot_add(tl.trans(grad), silu * b, g3, PRECISION)
-        g1 = dot_add(tl.trans(h), da, g1, PRECISION)
-        g2 = dot_add(tl.trans(h), db, g2, PRECISION)
-        gb1 += tl.sum(da, axis=0)
-        gb2 += tl.sum(db, axis=0)
+        g3 = tl.dot(narrow(silu * b * (1 / (reach * reach) * full(OPERAND)), OPERAND), grad, g3, input_precision="ieee")
+        g1 = tl.dot(narrow(dz * b * (s + silu * (1 - s)), OPERAND), h, g1, input_precision="ieee")
+        g2 = tl.dot(narrow(dz * silu, OPERAND), h, g2, input_precision="ieee")
+    at = g + own * (3 * FP * D) + units[:, None] * D + tl.arange(0, D)[None, :]
+    back = down * reach / room(OPERAND) / size
+    tl.store(at, g1 * back)
+    tl.store(at + FP * D, g2 * back)
+    tl.store(at + 2 * FP * D, g3 * (reach * reach / full(OPERAND) / size))
 
-        dh = load_rows(scratch, 0, rows, inside & (start > 0), D)
-        dh = dot_add(da, w1, dh, PRECISION)
-        dh = dot_add(db, w2, dh, PRECISION)
-        # Both stores are masked rather than branched over: the result of a product must not enter a branch.
-        store_rows(scratch, 0, rows, inside & (start + SLICE < F), dh, D)
-        last = inside & (start + SLICE >= F)
-        h, scale = normalise(load_again(x1, 0, rows, last, D), D)
-        store_rows(dx1, 0, rows, last, load_again(dx2, 0, rows, last, D) + norm_backward(dh, h, scale, D), D)
 
-    tl.store(g_up + at, g1, mask=inside_f[None, :])
-    tl.store(g_up + F * D + at, g2, mask=inside_f[None, :])
-    tl.store(g_down + at, g3, mask=inside_f[None, :])
-    tl.store(g_bias + unit, gb1, mask=inside_f)
-    tl.store(g_bias + F + unit, gb2, mask=inside_f)
+@triton.jit
+def one_slice(hidden, start, D: tl.constexpr, FP: tl.constexpr, SLICE: tl.constexpr):
+    """W_1, W_2, W_3ᵀ of units `start …`, each (SLICE, D)."""
+    at = hidden + (start + tl.arange(0, SLICE))[:, None] * D + tl.arange(0, D)[None, :]
+    return tl.load(at), tl.load(at + FP * D), tl.load(at + 2 * FP * D)
+
+
+@triton.jit
+def all_slices(hidden, D: tl.constexpr, FP: tl.constexpr, SLICE: tl.constexpr):
+    slices = ()
+    for n in tl.static_range(FP // SLICE):
+        slices = slices + (one_slice(hidden, n * SLICE, D, FP, SLICE),)  # noqa: RUF005, a kernel knows no unpacking
+    return slices

@@ -1,3 +1,4 @@
+# mypy: ignore-errors
 """B4: from the gradients of reading and writing to that of the gate, (B, L, H) numbers only (Algorithm 1).
 
 With E_n = dy_n · y_n and F_n the gradient of the write weight w_n = 1 - e^{-û_n}, the gradient of the decay û_n is
@@ -18,6 +19,39 @@ import triton.language as tl
 from lformer.ops.fused.rows import write_weight
 
 TINY = tl.constexpr(1.1754943508222875e-38)  # smallest normal float32; a smaller sum is not divided by
+
+
+@triton.jit
+def row_factors(
+    decay,  # (B, L, H)
+    cum,  # (B, L, H)
+    fade,  # (B, L, H) out: e^{-c}, of reading
+    growth,  # (B, L, H) out: e^{c}
+    rise,  # (B, L, H) out: e^{c} w, of writing
+    peaks,  # (B, S) out: largest e^{c} w of a segment; causal: largest w
+    L,
+    length,
+    H: tl.constexpr,
+    T: tl.constexpr,
+    CAUSAL: tl.constexpr,
+):
+    """Weights of rows in the memory: exponentials that many channels share are taken once."""
+    batch, segment, _ = place(H)
+    first = batch.to(tl.int64) * L
+    peak = tl.zeros((T, H), tl.float32)
+    end = tl.minimum((segment + 1) * length, L)
+    for start in range(segment * length, end, T):
+        rows = start + tl.arange(0, T)
+        inside = (rows < end)[:, None]
+        at = offsets(first, rows, H)
+        w = write_weight(tl.load(decay + at, mask=inside, other=0.0))
+        c = tl.load(cum + at, mask=inside, other=0.0)
+        grown = tl.exp(c)
+        tl.store(fade + at, tl.exp(-c), mask=inside)
+        tl.store(growth + at, grown, mask=inside)
+        tl.store(rise + at, grown * w, mask=inside)
+        peak = tl.maximum(peak, w if CAUSAL else grown * w)
+    tl.store(peaks + batch * tl.num_programs(1) + segment, tl.max(tl.max(peak, axis=1), axis=0))
 
 
 @triton.jit

@@ -40,8 +40,8 @@ def stack(
         deltas: (B, L) intervals; 0 on padding.
         layers: weights of each mixer.
         causal, norm: of all mixers.
-        lengths: (B,) valid rows, all if None; only the pooled sum depends on it.
-        pool: return the sum over valid rows, (B, D), in the place of the rows.
+        lengths: (B,) valid rows, all if None; only the pooled mean depends on it.
+        pool: return the mean over valid rows, (B, D), in the place of the rows; 0 for an empty series.
 
     Returns:
         (B, L, D) or (B, D), in the dtype of x.
@@ -58,6 +58,26 @@ def stack(
         y = fused_stack(x, deltas, [p for w in layers for p in w], causal, norm, lengths, pool)
     checks.finite_result(y, "the output of the fused mixer")
     return y
+
+
+@torch.library.custom_op("lformer::fused_intervals", mutates_args=())
+def fused_intervals(
+    deltas: Tensor, times: Tensor, lengths: Tensor, first_interval: Tensor, typical: bool, mean: bool
+) -> Tensor:
+    """Intervals (B, L) with the first one of every series filled in, in one launch.
+
+    Args:
+        deltas: (B, L) float32; times: (B, L) float64; lengths: (B,).
+        first_interval: () what the first row of a series is given if `typical`, else 0.
+        typical: see first_interval.
+        mean: give it the mean interval of its series where that is positive.
+    """
+    return launch.intervals(deltas.contiguous(), times.contiguous(), lengths, first_interval, typical, mean)
+
+
+@fused_intervals.register_fake
+def _(deltas: Tensor, times: Tensor, lengths: Tensor, first_interval: Tensor, typical: bool, mean: bool) -> Tensor:
+    return torch.empty_like(deltas, memory_format=torch.contiguous_format)
 
 
 # --- training: one block, everything kept that its backward pass wants ---
@@ -99,10 +119,7 @@ def fused_mixer_backward(
 
     x, w, plan = _prepare(saved[0], weights, causal, norm)
     dx, dw = mixer_backward.backward(grad.contiguous(), Saved(*saved)._replace(x=x), w, plan)
-    # An operator must not return parts of one buffer, as sums over programs may be.
-    return dx, [
-        torch.empty_like(p, memory_format=torch.contiguous_format).copy_(d) for d, p in zip(dw, weights, strict=True)
-    ]
+    return dx, [d.to(p.dtype) for d, p in zip(dw, weights, strict=True)]
 
 
 @fused_mixer_backward.register_fake
@@ -155,7 +172,8 @@ def fused_stack(
             following=None if last else layers[n + 1], pool_lengths=lengths if last and pool else None,
         )  # fmt: skip
         if read.pooled is not None:
-            return read.pooled.sum(dim=1).to(x.dtype)
+            assert lengths is not None
+            return launch.mean(read.pooled, lengths, x, plan)
         assert read.x2 is not None
         x = read.x2
         if read.gates is not None and read.sums is not None:
@@ -187,8 +205,8 @@ def _plan(x: Tensor, weights: MixerWeights, causal: bool, norm: str) -> Plan:
 
 
 def _pooled(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """(B, L, D) -> (B, D), padding left out."""
+    """(B, L, D) -> (B, D) mean of the rows, padding left out; 0 for an empty series."""
     if lengths is None:
-        return x.sum(dim=1)
+        return x.mean(dim=1)
     valid = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
-    return torch.where(valid[..., None], x, 0).sum(dim=1)
+    return torch.where(valid[..., None], x, 0).sum(dim=1) / lengths.clamp(min=1)[:, None].to(x.dtype)

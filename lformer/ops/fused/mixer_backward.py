@@ -5,6 +5,8 @@ B2  reading         x, dx1 -> dx so far, E = dy · y, R
 B3  writing         x, R -> more of dx, F = gradient of the write weight
 B4  decay           E, F -> gradient of the gate
 B5  gate            x -> the rest of dx
+
+Sums over rows leave each program as its own part; parts are added in a fixed order, so results repeat to the last bit.
 """
 
 from __future__ import annotations
@@ -15,9 +17,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lformer.ops.fused.backward_channel import channel_backward
-from lformer.ops.fused.backward_gates import decay_gradient, gate_gradient, segment_sums
-from lformer.ops.fused.backward_read import read_backward
+from lformer.ops.fused.backward_causal import causal_project, causal_read, causal_write
+from lformer.ops.fused.backward_channel import channel_rows, channel_weights
+from lformer.ops.fused.backward_gates import decay_gradient, gate_gradient, row_factors, segment_sums
+from lformer.ops.fused.backward_read import query_gradients, read_backward
+from lformer.ops.fused.backward_weights import fold_weights, sum_parts, weight_gradients
 from lformer.ops.fused.backward_write import gate_backward, write_backward
 from lformer.ops.fused.plan import CHUNK, MixerWeights, Plan, Saved
 
@@ -31,92 +35,69 @@ class Launch(NamedTuple):
 
 
 LAUNCHES = {  # kernel, precision
-    ("channel", "tf32"): Launch(128, 8),
-    ("channel", "bf16"): Launch(128, 8),
+    ("channel_rows", "tf32"): Launch(64, 4),
+    ("channel_rows", "bf16"): Launch(64, 4),
+    ("channel_weights", "tf32"): Launch(64, 4),
+    ("channel_weights", "bf16"): Launch(64, 4),
     ("read", "tf32"): Launch(128, 8),
     ("read", "bf16"): Launch(128, 8),
-    ("causal_read", "tf32"): Launch(CHUNK, 8),
-    ("causal_read", "bf16"): Launch(CHUNK, 8),
+    ("causal_read", "tf32"): Launch(CHUNK, 4),
+    ("causal_read", "bf16"): Launch(CHUNK, 4),
     ("write", "tf32"): Launch(128, 8),
     ("write", "bf16"): Launch(128, 8),
-    ("causal_write", "tf32"): Launch(CHUNK, 8),
-    ("causal_write", "bf16"): Launch(CHUNK, 8),
-    ("gate", "tf32"): Launch(64, 8),
-    ("gate", "bf16"): Launch(64, 8),
+    ("causal_write", "tf32"): Launch(CHUNK, 4),
+    ("causal_write", "bf16"): Launch(CHUNK, 4),
+    ("causal_project", "tf32"): Launch(CHUNK, 8),
+    ("causal_project", "bf16"): Launch(CHUNK, 8),
+    ("gate", "tf32"): Launch(64, 4),
+    ("gate", "bf16"): Launch(64, 4),
 }
-PROGRAMS = 132  # of B1, which takes the rows of all series as one: one for each multiprocessor
-GATE_PROGRAMS = 8 * PROGRAMS  # of B5, likewise, but it waits for memory
-GROUP = 512  # rows that B1 takes through all slices of the hidden layer before the next ones
+PROGRAMS = 264  # of B1, which takes the rows of all series as one: two for each multiprocessor
+GATE_PROGRAMS = 1056  # of B5, likewise, but it waits for memory
 SLICE = 64  # hidden units of a slice
+KEPT = 110 * 1024  # bytes of weights that stay on chip, so that two programs fit
 STEP = 256  # rows of a tile where a row is H numbers (B4)
+SUM_BLOCK = 64  # entries of a sum over parts that one program adds
+OPERANDS = {"tf32": "fp16", "bf16": "bf16", "ieee": "fp32"}  # of products, see `backward_rows.product`
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
 
-def backward(grad: Tensor, saved: Saved, weights: MixerWeights, plan: Plan) -> tuple[Tensor, MixerWeights]:
-    """(B, L, D) gradient of x2 -> (B, L, D) gradient of x, and the float32 gradients of the weights."""
-    w = MixerWeights(*(weight.float() for weight in weights))
-    hidden = Projection(w.norm2, w.norm2_bias, w.w_up, torch.zeros_like(w.w_up[:, 0]))
-    dx, g_up, s_up, g_down = _channel(grad, saved.x1, hidden, w.w_down, plan)
-    norm2, norm2_bias, w_up, _ = hidden.gradients(g_up, s_up)
+class Folded(NamedTuple):
+    """The weights as the kernels take them, see `fold_weights`."""
 
-    heads = _head_projection(w, plan)
-    factors = Factors.of(saved.decay, saved.cum)
-    e, reverse, dread, g_read, s_read, g_mix = _read(dx, saved, factors, heads, w.wm, plan)
-    f, g_write, s_write = _write(dx, dread, reverse, saved, factors, heads, plan)
-    del dread, factors
-    slope, g_mu = _gates(e, f, saved, w.mu, plan)
-    g_gate, s_gate = _gate(dx, slope, saved.x, heads, plan)
-    G, s = torch.cat([g_read, g_write, g_gate]), torch.cat([s_read, s_write, s_gate])
-    norm1, norm1_bias, weight, bias = heads.gradients(G, s)
-
-    sizes = [plan.D] * 4 + [plan.H]
-    (wq, wo, wk, wv, wg), (bq, bo, bk, bv, bg) = weight.split(sizes), bias.split(sizes)
-    scale = _key_scale(plan)
-    return dx, MixerWeights(
-        norm1, norm1_bias, wq, bq, wk * scale, bk, wv, bv, wo, bo, wg, bg, g_mu, g_mix,
-        norm2, norm2_bias, w_up, g_down,
-    )  # fmt: skip
-
-
-class Projection:
-    """LN(x) Wᵀ + b as the kernels see it: x̂ (W γ)ᵀ + (b + W β), with x̂ the rows of mean 0 and variance 1.
-
-    From G = Σ over rows of (gradient)ᵀ x̂ and s = Σ over rows of the gradient follow dW = G γ + s βᵀ, db = s,
-    dγ = Σ_out W G and dβ = Wᵀ s.
-    """
-
-    def __init__(self, norm: Tensor, norm_bias: Tensor, weight: Tensor, bias: Tensor) -> None:
-        """(in,), (in,), (out, in), (out,)"""
-        self.norm, self.norm_bias, self.raw = norm, norm_bias, weight
-        self.weight = weight * norm
-        self.bias = bias + (weight * norm_bias).sum(dim=1)
-
-    def gradients(self, G: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """(out, in), (out,) -> dγ, dβ, dW, db"""
-        weight = torch.addcmul(s[:, None] * self.norm_bias, G, self.norm)
-        return (self.raw * G).sum(dim=0), (self.raw * s[:, None]).sum(dim=0), weight, s
+    hidden: Tensor  # (3, FP, D), FP = F filled up to whole slices
+    hidden_bias: Tensor  # (2, FP)
+    scales: Tensor  # (3,)
+    heads: Tensor  # (4 D + H, D) q, o, k, v, gate
+    heads_bias: Tensor  # (4 D + H,)
 
 
 class Factors(NamedTuple):
-    """Weights of rows in the memory, (B, L, H): exponentials that many channels share are taken once."""
+    """Weights of rows in the memory, (B, L, H), see `row_factors`."""
 
-    fade: Tensor  # e^{-c}, of reading
-    growth: Tensor  # e^{c}
-    rise: Tensor  # e^{c} w, of writing
-
-    @staticmethod
-    def of(decay: Tensor, cum: Tensor) -> Factors:
-        growth = torch.exp(cum)
-        return Factors(torch.exp(-cum), growth, growth * -torch.expm1(-decay))
+    fade: Tensor
+    growth: Tensor
+    rise: Tensor
+    peaks: Tensor  # (B, S)
 
 
-def _head_projection(w: MixerWeights, plan: Plan) -> Projection:
-    """All projections of the time mixer as one: q, o, k, v, gate."""
-    scale = _key_scale(plan)  # of the weight alone, as in `nn`
-    weight = torch.cat([w.wq, w.wo, w.wk * scale, w.wv, w.wg])
-    return Projection(w.norm1, w.norm1_bias, weight, torch.cat([w.bq, w.bo, w.bk, w.bv, w.bg]))
+def backward(grad: Tensor, saved: Saved, weights: MixerWeights, plan: Plan) -> tuple[Tensor, MixerWeights]:
+    """(B, L, D) gradient of x2 -> (B, L, D) gradient of x, and those of the weights, a tensor each in its dtype."""
+    w = MixerWeights(*(weight.contiguous() for weight in weights))
+    folded = _fold(w, plan)
+    dx, peaks, g_hidden = _channel(grad.contiguous(), saved.x1, folded, plan)
+
+    factors = _factors(saved, plan)
+    g_time = factors.peaks.new_empty(plan.B, plan.segments, 5, plan.D, plan.D)
+    e, f = (_causal if plan.causal else _whole)(dx, peaks, g_time, saved, factors, folded, w.wm, plan)
+    del factors
+    slope, g_mu = _gates(e, f, saved, w.mu, plan)
+    g_gate = _gate(dx, slope, saved.x, folded, plan)
+    return dx, _gradients(g_hidden, g_time.flatten(0, 1), g_gate, g_mu.flatten(0, 1), w, plan)
 
 
 def _key_scale(plan: Plan) -> float:
+    """Of the weight of keys alone, as in `nn`."""
     return 1 / math.sqrt(plan.K)
 
 
@@ -124,102 +105,150 @@ def _launch(kernel: str, plan: Plan) -> dict[str, int]:
     return LAUNCHES.get((kernel, plan.precision), Launch(CHUNK, 4))._asdict()
 
 
-def _channel(
-    grad: Tensor, x1: Tensor, hidden: Projection, w_down: Tensor, plan: Plan
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """B1 -> gradient of x1; G and s of the hidden layer, (2F, D), (2F,); gradient of w_down."""
-    D, F, N = plan.D, plan.F, plan.B * plan.L
-    launch = _launch("channel", plan)
-    programs = min(PROGRAMS, -(-N // GROUP))
-    dx1 = torch.empty_like(x1)
-    g_up = w_down.new_empty(programs, 2, D, F)
-    g_bias = w_down.new_empty(programs, 2 * F)
-    g_down = w_down.new_empty(programs, D, F)
-    scratch = w_down.new_empty(programs, GROUP, D)
-    channel_backward[(programs,)](
-        x1, grad.contiguous(), hidden.weight, hidden.bias, w_down.contiguous(), dx1, g_up, g_bias, g_down, scratch,
-        N, F, D=D, TILES=GROUP // launch["T"], SLICE=SLICE, PRECISION=plan.precision, **launch,
+def _power_of_two(n: int) -> int:
+    return 1 << (n - 1).bit_length()
+
+
+def _padded(F: int) -> int:
+    return -(-F // SLICE) * SLICE
+
+
+def _fold(w: MixerWeights, plan: Plan) -> Folded:
+    D, FP, rows, operand = plan.D, _padded(plan.F), 4 * plan.D + plan.H, OPERANDS[plan.precision]
+
+    def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=w.wq.device)
+
+    hidden = empty(3, FP, D, dtype=DTYPES[operand])
+    folded = Folded(hidden, empty(2, FP), empty(3), empty(rows, D), empty(rows))
+    fold_weights[(7,)](
+        w.norm1, w.norm1_bias, w.wq, w.bq, w.wk, w.bk, w.wv, w.bv, w.wo, w.bo, w.wg, w.bg, w.norm2, w.norm2_bias,
+        w.w_up, w.w_down, *folded, _key_scale(plan), plan.F, D=D, H=plan.H, FP=FP, SLICE=SLICE, OPERAND=operand,
     )  # fmt: skip
-    return dx1, g_up.sum(dim=0).mT.flatten(0, 1), g_bias.sum(dim=0), g_down.sum(dim=0)
+    return folded
 
 
-def _read(
-    dx: Tensor, saved: Saved, factors: Factors, heads: Projection, mix: Tensor, plan: Plan
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """B2, adds to dx -> E, R, dy (causal); G and s of q and o, (2D, D), (2D,); gradient of W_m."""
-    B, S, D = plan.B, plan.segments, plan.D
-    e = torch.empty_like(saved.gates)
-    reverse = torch.empty_like(saved.partial)
-    dread = torch.empty_like(dx) if plan.causal else dx[:0]
-    g_weight, g_bias = e.new_empty(B, S, 3, D, D), e.new_empty(B, S, 2, D)
-    memory = saved.partial if plan.causal else saved.partial.sum(dim=1)
-    launch = _launch("causal_read" if plan.causal else "read", plan)
+def _channel(grad: Tensor, x1: Tensor, folded: Folded, plan: Plan) -> tuple[Tensor, Tensor, Tensor]:
+    """B1 -> gradient of x1, peaks of its size, parts (…, 3, FP, D) of `channel_weights`."""
+    D, FP, N = plan.D, folded.hidden.shape[1], plan.B * plan.L
+    known = (x1, grad, folded.hidden, folded.hidden_bias, folded.scales)
+    sizes = {"D": D, "FP": FP, "SLICE": SLICE, "PRECISION": plan.precision, "OPERAND": OPERANDS[plan.precision]}
+
+    launch = _launch("channel_rows", plan)
+    programs = min(PROGRAMS, -(-N // launch["T"]))
+    dx1, peaks = torch.empty_like(x1), folded.scales.new_empty(2, programs)
+    keep = folded.hidden.numel() * folded.hidden.element_size() <= KEPT
+    channel_rows[(programs,)](*known, dx1, peaks, N, KEEP=keep, **sizes, **launch)
+
+    launch = _launch("channel_weights", plan)
+    slices = FP // SLICE
+    parts = min(max(1, PROGRAMS // slices), -(-N // launch["T"]))
+    g = folded.scales.new_empty(parts, 3, FP, D)
+    channel_weights[(slices, parts)](
+        *known, peaks, g, N, programs, PEAKS=_power_of_two(programs), **sizes, **launch
+    )  # fmt: skip
+    return dx1, peaks[1], g
+
+
+def _factors(saved: Saved, plan: Plan) -> Factors:
+    fade, growth, rise = torch.empty((3, *saved.cum.shape), dtype=torch.float32, device=saved.cum.device)
+    factors = Factors(fade, growth, rise, fade.new_empty(plan.B, plan.segments))
+    row_factors[(plan.B, plan.segments)](
+        saved.decay, saved.cum, *factors, plan.L, plan.rows, H=plan.H, T=STEP, CAUSAL=plan.causal
+    )
+    return factors
+
+
+def _whole(
+    dx: Tensor, peaks: Tensor, g: Tensor, saved: Saved, factors: Factors, folded: Folded, mix: Tensor, plan: Plan
+) -> tuple[Tensor, Tensor]:
+    """B2 and B3 where every row reads the whole series; add to dx and fill g -> E, F."""
+    B, S, D, H, operand = plan.B, plan.segments, plan.D, plan.H, OPERANDS[plan.precision]
+    e, f = torch.empty_like(saved.gates), torch.empty_like(saved.gates)
+    reverse = saved.partial.new_empty(B, H, plan.K, plan.K)
     read_backward[(B, S)](
-        saved.x, dx, factors.fade, factors.rise, memory, saved.span, heads.weight, heads.bias, mix.contiguous(),
-        dread, e, reverse, g_weight, g_bias, plan.L, plan.rows,
-        D=D, H=plan.H, CAUSAL=plan.causal, PRECISION=plan.precision, **launch,
+        saved.x, dx, peaks, factors.fade, saved.partial, folded.heads, folded.heads_bias, mix, e, g,
+        plan.L, plan.rows, peaks.shape[0],
+        D=D, H=H, PEAKS=_power_of_two(peaks.shape[0]), PRECISION=plan.precision, OPERAND=operand,
+        **_launch("read", plan),
     )  # fmt: skip
-    g_weight, g_bias = g_weight.sum(dim=1), g_bias.sum(dim=1)  # of each series
-    G, s = g_weight.sum(dim=0), g_bias.sum(dim=0)
-    g_query, s_query = G[0].mT, s[0]
-    if not plan.causal:
-        reverse, g_query, s_query = _query_gradients(g_weight[:, 0], g_bias[:, 0], memory, heads, plan)
-    return e, reverse, dread, torch.cat([g_query, G[1].mT]), torch.cat([s_query, s[1]]), G[2]
-
-
-def _query_gradients(
-    Z: Tensor, z: Tensor, memory: Tensor, heads: Projection, plan: Plan
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Z = Σ x̂ᵀ a (B, in, D), z = Σ a (B, D), memory S (B, H, K, V) -> R (B, H, K, V); G (D, in) and s (D,) of q.
-
-    With a = e^{-c} dy, queries q = x̂ W_qᵀ + b_q have the gradient a Sᵀ, and R = Σ qᵀ a.
-    """
-    H, K, D = plan.H, plan.K, plan.D
-    Z, z = Z.unflatten(2, (H, K)).permute(0, 2, 1, 3), z.unflatten(1, (H, K))  # (B, H, in, V), (B, H, V)
-    weight, bias = heads.weight[:D].view(H, K, D), heads.bias[:D].view(H, K)
-    reverse = weight @ Z + bias[:, :, None] * z[:, :, None, :]
-    G = (memory @ Z.mT).sum(dim=0).flatten(0, 1)
-    return reverse, G, (memory * z[:, :, None, :]).sum(dim=(0, 3)).flatten()
-
-
-def _write(
-    dx: Tensor, dread: Tensor, reverse: Tensor, saved: Saved, factors: Factors, heads: Projection, plan: Plan
-) -> tuple[Tensor, Tensor, Tensor]:
-    """B3, adds to dx -> F; G and s of k and v, (2D, D), (2D,)."""
-    B, S, D, H = plan.B, plan.segments, plan.D, plan.H
-    f = torch.empty_like(saved.gates)
-    g_weight, g_bias = f.new_empty(B, S, 2, D, D), f.new_empty(B, S, 2, D)
-    launch = _launch("causal_write" if plan.causal else "write", plan)
+    query_gradients[(B,)](
+        saved.partial, folded.heads, folded.heads_bias, reverse, g, S,
+        D=D, H=H, PRECISION="ieee" if plan.precision == "ieee" else "tf32", num_warps=8,
+    )  # fmt: skip
     write_backward[(B, S)](
-        saved.x, dx, dread, factors.fade, factors.rise, factors.growth, reverse.contiguous(), saved.span,
-        heads.weight, heads.bias, f, g_weight, g_bias, plan.L, plan.rows,
-        D=D, H=H, CAUSAL=plan.causal, PRECISION=plan.precision, **launch,
+        saved.x, dx, factors.rise, factors.growth, factors.peaks, reverse, folded.heads, folded.heads_bias, f, g,
+        plan.L, plan.rows, D=D, H=H, SHARES=_power_of_two(B * S), OPERAND=operand, **_launch("write", plan),
     )  # fmt: skip
-    return f, g_weight.sum(dim=(0, 1)).mT.flatten(0, 1), g_bias.sum(dim=(0, 1)).flatten()
+    return e, f
+
+
+def _causal(
+    dx: Tensor, peaks: Tensor, g: Tensor, saved: Saved, factors: Factors, folded: Folded, mix: Tensor, plan: Plan
+) -> tuple[Tensor, Tensor]:
+    """B2 and B3 where a row reads the rows up to it; add to dx and fill g -> E, F."""
+    B, S, D, H, operand = plan.B, plan.segments, plan.D, plan.H, OPERANDS[plan.precision]
+    grid, L, length = (H, B, S), plan.L, plan.rows
+    e, f, reverse = torch.empty_like(saved.gates), torch.empty_like(saved.gates), torch.empty_like(saved.partial)
+    dy, dq, do, dk, dv = (torch.empty_like(dx, dtype=DTYPES[operand]) for _ in range(5))
+    units, chunk_units = e.new_empty(5), e.new_empty(B, plan.total_chunks, H)
+    heads, several = (folded.heads, folded.heads_bias), _power_of_two(B * S)
+    causal_read[grid](
+        saved.x, dx, peaks, factors.fade, factors.rise, factors.peaks, saved.partial, saved.span, *heads, mix,
+        dy, dq, do, units, e, reverse, g, L, length, peaks.shape[0],
+        D=D, H=H, PEAKS=_power_of_two(peaks.shape[0]), SHARES=several, PRECISION=plan.precision, OPERAND=operand,
+        **_launch("causal_read", plan),
+    )  # fmt: skip
+    causal_write[grid](
+        saved.x, dy, factors.fade, factors.rise, factors.growth, factors.peaks, reverse, saved.span, *heads,
+        dk, dv, units, chunk_units, f, L, length,
+        D=D, H=H, SHARES=several, OPERAND=operand, **_launch("causal_write", plan),
+    )  # fmt: skip
+    causal_project[(B, S)](
+        saved.x, dx, dq, do, dk, dv, units, chunk_units, folded.heads, g, L, length,
+        D=D, H=H, OPERAND=operand, **_launch("causal_project", plan),
+    )  # fmt: skip
+    return e, f
 
 
 def _gates(e: Tensor, f: Tensor, saved: Saved, mu: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
-    """B4 -> (B, L, H) gradient before the sigmoid of the gate, (H,) gradient of mu."""
+    """B4 -> (B, L, H) gradient before the sigmoid of the gate, (B, S, H) parts of that of mu."""
     grid, shape = (plan.B, plan.segments), (4, plan.B, plan.segments, plan.H)
     changes, budgets, shares, g_mu = torch.empty(shape, dtype=torch.float64, device=e.device)
     slope, gate_slope = torch.empty_like(e, dtype=torch.float64), torch.empty_like(e)
-    known = (saved.decay, saved.gates, saved.deltas.float(), mu.contiguous())
+    known = (saved.decay, saved.gates, saved.deltas, mu)
     sizes = {"L": plan.L, "length": plan.rows, "H": plan.H, "T": STEP}
-    several = {"SEGMENTS": 1 << (plan.segments - 1).bit_length(), "PREFIX": plan.norm == "prefix"}
+    several = {"SEGMENTS": _power_of_two(plan.segments), "PREFIX": plan.norm == "prefix"}
     segment_sums[grid](e, f, *known, changes, budgets, **sizes)
     decay_gradient[grid](e, f, *known, changes, budgets, slope, shares, **sizes, **several)
     gate_gradient[grid](slope, *known, budgets, shares, gate_slope, g_mu, **sizes, **several)
-    return gate_slope, g_mu.sum(dim=(0, 1)).float()
+    return gate_slope, g_mu
 
 
-def _gate(dx: Tensor, slope: Tensor, x: Tensor, heads: Projection, plan: Plan) -> tuple[Tensor, Tensor]:
-    """B5, adds to dx -> G and s of the gate, (H, D), (H,)."""
+def _gate(dx: Tensor, slope: Tensor, x: Tensor, folded: Folded, plan: Plan) -> Tensor:
+    """B5, adds to dx -> (…, H, D) parts of `gate_backward`."""
     N, D, H = plan.B * plan.L, plan.D, plan.H
     launch = _launch("gate", plan)
     programs = min(GATE_PROGRAMS, -(-N // launch["T"]))
-    g_weight, g_bias = slope.new_empty(programs, H, D), slope.new_empty(programs, H)
+    g = slope.new_empty(programs, H, D)
     gate_backward[(programs,)](
-        x, dx, slope, heads.weight[4 * D :], g_weight, g_bias, N,
-        D=D, H=H, PRECISION=plan.precision, **launch,
+        x, dx, slope, folded.heads[4 * D :], g, N, D=D, H=H, PRECISION=plan.precision, **launch
     )  # fmt: skip
-    return g_weight.sum(dim=0), g_bias.sum(dim=0)
+    return g
+
+
+def _gradients(hidden: Tensor, time: Tensor, gate: Tensor, mu: Tensor, w: MixerWeights, plan: Plan) -> MixerWeights:
+    """From the parts of the programs, (…, size), to the gradients."""
+    g = MixerWeights(*map(torch.empty_like, w))
+    parts = (hidden, time, gate, mu)
+    sums = [torch.empty_like(part[0]) for part in parts[:3]]
+    sizes = [part[0].numel() for part in parts]
+    blocks = sum(-(-size // SUM_BLOCK) for size in sizes)
+    sum_parts[(blocks,)](*parts, *sums, g.mu, *(part.shape[0] for part in parts[:3]), *sizes, BLOCK=SUM_BLOCK)
+    weight_gradients[(2,)](
+        *sums, w.norm1, w.norm1_bias, w.wq, w.wk, w.wv, w.wo, w.wg, w.norm2, w.norm2_bias, w.w_up,
+        g.norm1, g.norm1_bias, g.wq, g.bq, g.wk, g.bk, g.wv, g.bv, g.wo, g.bo, g.wg, g.bg, g.wm,
+        g.norm2, g.norm2_bias, g.w_up, g.w_down,
+        _key_scale(plan), plan.F, D=plan.D, H=plan.H, FP=hidden.shape[2], SLICE=SLICE,
+    )  # fmt: skip
+    return g

@@ -16,20 +16,31 @@ import triton
 import triton.language as tl
 
 from lformer.ops.fused.rows import (
+    beside_left,
     dot,
-    dot_add,
+    dot_kept,
+    dot_kept_add,
+    join_columns,
     layer_norm,
+    left,
     load_memory,
-    load_rows,
-    load_transposed,
+    load_tile,
+    load_tile_heads,
     load_vector,
+    nearest,
     normalise,
+    right,
+    rounded,
     same_head,
     share,
     sigmoid,
     silu,
+    split_columns,
     store_memory,
-    store_rows,
+    store_tile,
+    store_tile_heads,
+    summed,
+    times_heads,
     write_weight,
 )
 
@@ -61,15 +72,9 @@ def tile_decay(cum, first, count, H: tl.constexpr):
 
 
 @triton.jit
-def operand(weight, PRECISION: tl.constexpr):
-    """Round a weight once, where it is loaded."""
-    return weight.to(tl.bfloat16) if PRECISION == "bf16" else weight.to(tl.float32)
-
-
-@triton.jit
-def fold(weight, bias, norm, norm_bias, D: tl.constexpr):
+def fold(weight, bias, norm, norm_bias, D: tl.constexpr, PRECISION: tl.constexpr):
     """(D, N), (1, N) behind a layer norm -> the same map behind the bare normalisation, without its scale and shift."""
-    at = tl.arange(0, D)
+    at = summed(D, PRECISION)
     scale, shift = tl.load(norm + at).to(tl.float32)[:, None], tl.load(norm_bias + at).to(tl.float32)[:, None]
     weight = weight.to(tl.float32)
     return weight * scale, bias + tl.sum(weight * shift, axis=0)[None, :]
@@ -77,8 +82,38 @@ def fold(weight, bias, norm, norm_bias, D: tl.constexpr):
 
 @triton.jit
 def projection(weight, D: tl.constexpr, PRECISION: tl.constexpr):
-    """A (D, D) weight, transposed and rounded."""
-    return operand(load_transposed(weight, 0, D, D, D), PRECISION)
+    """A (D, D) weight as the right operand, rounded once, where it is loaded."""
+    return rounded(right(weight, 0, D, D, D, PRECISION), PRECISION)
+
+
+# --- before the first layer and after the last ---
+
+
+@triton.jit
+def intervals_kernel(
+    deltas, times, lengths, first_interval, filled, L,
+    BLOCK: tl.constexpr, TYPICAL: tl.constexpr, MEAN: tl.constexpr,
+):  # fmt: skip
+    """deltas (B, L) with the first interval of every series: `first_interval` if TYPICAL, the mean if MEAN, else 0."""
+    series, at = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    count = tl.load(lengths + series)
+    first = tl.load(first_interval).to(tl.float32) if TYPICAL else 0.0
+    if MEAN:
+        last = tl.load(times + series * L + tl.maximum(count, 1) - 1)
+        mean = ((last - tl.load(times + series * L)) / tl.maximum(count - 1, 1)).to(tl.float32)
+        first = tl.where(mean > 0, mean, first)
+    first = tl.where(count > 0, first, 0.0)  # an empty series has no first row
+    delta = tl.load(deltas + series * L + at, mask=at < L, other=0.0)
+    tl.store(filled + series * L + at, tl.where(at == 0, first, delta), mask=at < L)
+
+
+@triton.jit
+def mean_kernel(pooled, lengths, mean, S, D: tl.constexpr, SEGMENTS: tl.constexpr):
+    """pooled (B, S, D) sums of valid rows -> mean (B, D), 0 for an empty series; SEGMENTS as in `decay_kernel`."""
+    series, parts, channels = tl.program_id(0).to(tl.int64), tl.arange(0, SEGMENTS)[:, None], tl.arange(0, D)
+    part = tl.load(pooled + (series * S + parts) * D + channels[None, :], mask=parts < S, other=0.0)
+    count = tl.maximum(tl.load(lengths + series), 1).to(tl.float32)
+    tl.store(mean + series * D + channels, (tl.sum(part, axis=0) / count).to(mean.dtype.element_ty))
 
 
 # --- F0: gates of the first layer ---
@@ -86,17 +121,21 @@ def projection(weight, D: tl.constexpr, PRECISION: tl.constexpr):
 
 @triton.jit
 def emit_gates(
-    x, first, rows, inside, ahead_inside, deltas, weight, bias, mu, gates,
-    D: tl.constexpr, H: tl.constexpr, PRECISION: tl.constexpr,
+    x, first, count, known, deltas, weight, bias, mu, gates,
+    T: tl.constexpr, D: tl.constexpr, H: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Store x̃ of a (T, D) tile; return (16,) its share of U, `((1 - μ) δ_n + μ δ_{n+1}) x̃_n` summed over its rows."""
-    head = tl.arange(0, GATE_COLUMNS)
+    """Store x̃ of `count` rows of a (T, D) tile; return (T, 16) their shares of U, `((1 - μ) δ_n + μ δ_{n+1}) x̃_n`.
+
+    `known` rows of intervals follow from here to the end of the series.
+    """
+    rows = tl.arange(0, T)
+    inside = rows < count
     unit, _ = normalise(x, D)
-    gate = sigmoid(dot(unit, weight, PRECISION) + bias, PRECISION)
-    tl.store(gates + first * H + rows[:, None] * H + head[None, :], gate, mask=inside[:, None] & (head < H)[None, :])
+    gate = sigmoid(dot_kept(left(unit, PRECISION), weight, PRECISION) + bias, PRECISION)
+    store_tile_heads(gates, first, count, gate, T, H)
     here = tl.load(deltas + first + rows, mask=inside, other=0.0)
-    ahead = tl.load(deltas + first + rows + 1, mask=ahead_inside, other=0.0)
-    return tl.sum(((1 - mu) * here[:, None] + mu * ahead[:, None]) * gate, axis=0)
+    ahead = tl.load(deltas + first + rows + 1, mask=inside & (rows + 1 < known), other=0.0)
+    return ((1 - mu) * here[:, None] + mu * ahead[:, None]) * gate
 
 
 @triton.jit
@@ -107,8 +146,9 @@ def gate_parameters(
     head = tl.arange(0, GATE_COLUMNS)
     used = head < H
     bias = tl.load(bias + head, mask=used, other=0.0).to(tl.float32)[None, :]
-    weight, bias = fold(load_transposed(weight, 0, H, D, GATE_COLUMNS), bias, norm, norm_bias, D)
-    return operand(weight, PRECISION), bias, tl.load(mu + head, mask=used, other=0.0).to(tl.float32)[None, :]
+    weight = right(weight, 0, H, D, GATE_COLUMNS, PRECISION)
+    weight, bias = fold(weight, bias, norm, norm_bias, D, PRECISION)
+    return rounded(weight, PRECISION), bias, tl.load(mu + head, mask=used, other=0.0).to(tl.float32)[None, :]
 
 
 @triton.jit
@@ -118,20 +158,20 @@ def gates_kernel(
 ):  # fmt: skip
     """x (B, L, D) -> gates (B, L, H), sums (B, S, H)"""
     series, segment = (tl.program_id(0) // S).to(tl.int64), tl.program_id(0) % S
-    start, rows = segment * segment_rows, tl.arange(0, T)
+    start = segment * segment_rows
     end = tl.minimum(start + segment_rows, L)
     weight, bias, share_before = gate_parameters(wg, bg, mu, norm, norm_bias, D, H, PRECISION)
-    total = tl.zeros((GATE_COLUMNS,), tl.float32)
+    total = tl.zeros((T, GATE_COLUMNS), tl.float32)
+    ahead = load_tile(x, series * L + start, end - start, T, D)
     for at in range(start, end, T):
         first = series * L + at
-        inside = at + rows < end
-        tile = load_rows(x, first, rows, inside, D).to(tl.float32)
+        tile = ahead
+        ahead = load_tile(x, first + T, end - at - T, T, D)  # on its way while this one is worked on
         total += emit_gates(
-            tile, first, rows, inside, inside & (at + rows + 1 < L), deltas, weight, bias, share_before, gates,
-            D, H, PRECISION,
+            tile, first, end - at, L - at, deltas, weight, bias, share_before, gates, T, D, H, PRECISION
         )  # fmt: skip
     head = tl.arange(0, GATE_COLUMNS)
-    tl.store(sums + tl.program_id(0).to(tl.int64) * H + head, total, mask=head < H)
+    tl.store(sums + tl.program_id(0).to(tl.int64) * H + head, tl.sum(total, axis=0), mask=head < H)
 
 
 # --- F1: from gates to decay ---
@@ -213,7 +253,7 @@ def accumulate_kernel(
     end = tl.minimum(start + segment_rows, L)
     channels = tl.arange(0, D)
     place = channels[:, None] * D + channels[None, :]
-    key, value = tl.load(wk + place), tl.load(wv + place)
+    key, value = rounded(tl.load(wk + place), PRECISION), rounded(tl.load(wv + place), PRECISION)
     key_bias, value_bias = (
         tl.load(bk + channels).to(tl.float32)[:, None],
         tl.load(bv + channels).to(tl.float32)[:, None],
@@ -221,20 +261,22 @@ def accumulate_kernel(
     scale, shift = load_vector(norm, D), load_vector(norm_bias, D)
     memory = tl.zeros((D, D), tl.float32)
     middle = tl.zeros((H,), tl.float32)
+    tile = load_tile(x, series * L + start, end - start, T, D)
     for at in range(start, end, T):
         first = series * L + at
         inside = at + rows < end
-        h = tl.trans(layer_norm(load_rows(x, first, rows, inside, D).to(tl.float32), scale, shift, D))
+        h = nearest(layer_norm(tile, scale, shift, D), PRECISION)
+        tile = load_tile(x, first + T, end - at - T, T, D)  # on its way while this one is worked on
         if CAUSAL:
             middle = tile_decay(cum, first, tl.minimum(T, end - at), H) / 2
         weight = spread_down(write_factors(decay, cum, first, rows, inside, middle, H), T, D, H)
-        k = (dot(key, h, PRECISION) * key_scale + key_bias) * weight
-        v = dot(value, h, PRECISION) + value_bias
+        k = left((dot_kept(key, tl.trans(h), PRECISION) * key_scale + key_bias) * weight, PRECISION)
+        v = tl.trans(left(dot_kept(value, tl.trans(h), PRECISION) + value_bias, PRECISION))
         if CAUSAL:
             fade = tl.exp(-tl.reshape(tl.broadcast_to(middle[:, None], (H, D // H)), (D,)))[:, None]
-            memory = fade * dot_add(k, tl.trans(v), fade * memory, PRECISION)
+            memory = fade * dot_kept_add(k, v, fade * memory, PRECISION)
         else:
-            memory = dot_add(k, tl.trans(v), memory, PRECISION)
+            memory = dot_kept_add(k, v, memory, PRECISION)
     store_memory(partial + tl.program_id(0).to(tl.int64) * D * (D // H), memory, D, H)
 
 
@@ -245,7 +287,7 @@ def accumulate_kernel(
 def channel_weights(
     w_up, w_down, D: tl.constexpr, F: tl.constexpr, SLICES: tl.constexpr, PRECISION: tl.constexpr
 ):  # fmt: skip
-    """W_1, W_2 (D, width) and W_3 (width, D) of every slice of the hidden width, zero past F."""
+    """W_1 beside W_2 (D, 2 width) and W_3 (width, D) of every slice of the hidden width, zero past F."""
     weights = ()
     for n in tl.static_range(len(SLICES)):
         part = channel_slice(w_up, w_down, SLICES[n][0], SLICES[n][1], D, F, PRECISION)
@@ -257,13 +299,13 @@ def channel_weights(
 def channel_slice(
     w_up, w_down, START: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr, F: tl.constexpr, PRECISION: tl.constexpr
 ):  # fmt: skip
-    hidden = START + tl.arange(0, WIDTH)
-    at = tl.arange(0, D)[None, :] * F + hidden[:, None]
-    return (
-        operand(load_transposed(w_up, START, F, D, WIDTH), PRECISION),
-        operand(load_transposed(w_up + F * D, START, F, D, WIDTH), PRECISION),
-        operand(tl.load(w_down + at, mask=(hidden < F)[:, None], other=0.0), PRECISION),
-    )
+    out = tl.arange(0, 2 * WIDTH)
+    place = (START + out % WIDTH + out // WIDTH * F)[None, :] * D + summed(D, PRECISION)[:, None]
+    up = tl.load(w_up + place, mask=(START + out % WIDTH < F)[None, :], other=0.0)
+    hidden = START + summed(WIDTH, PRECISION)
+    place = tl.arange(0, D)[None, :] * F + hidden[:, None]
+    down = tl.load(w_down + place, mask=(hidden < F)[:, None], other=0.0)
+    return rounded(up, PRECISION), rounded(down, PRECISION)
 
 
 @triton.jit
@@ -272,133 +314,208 @@ def mix_channels(
     D: tl.constexpr, F: tl.constexpr, SLICES: tl.constexpr, KEEP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """(T, D) -> x + [SiLU(h W_1) ⊙ (h W_2)] W_3 with h = LN(x), a slice of the hidden width at a time."""
-    h = operand(layer_norm(x, load_vector(norm, D), load_vector(norm_bias, D), D), PRECISION)
+    h = left(layer_norm(x, load_vector(norm, D), load_vector(norm_bias, D), D), PRECISION)
     for n in tl.static_range(len(SLICES)):
         if KEEP == 2:  # noqa: SIM108, only one branch is compiled
             weights = kept[n]
         else:
             weights = channel_slice(w_up, w_down, SLICES[n][0], SLICES[n][1], D, F, PRECISION)
-        gate = dot(h, weights[0], PRECISION)
-        value = dot(h, weights[1], PRECISION)
-        x = dot_add(silu(gate, PRECISION) * value, weights[2], x, PRECISION)
+        gate, value = split_columns(dot_kept(h, weights[0], PRECISION))
+        x = dot_kept_add(left(silu(gate, PRECISION) * value, PRECISION), weights[1], x, PRECISION)
     return x
 
 
 @triton.jit
-def read_factors(cum, first, rows, inside, middle, H: tl.constexpr):
-    """(T, H) e^{-(c - middle)}"""
-    at = first * H + rows[:, None] * H + tl.arange(0, H)[None, :]
-    c = tl.load(cum + at, mask=inside[:, None], other=0.0)
-    return tl.exp(tl.where(inside[:, None], middle[None, :] - c, 0.0))
+def read_factors(cum, first, count, middle, T: tl.constexpr, H: tl.constexpr):
+    """e^{-(c - middle)}, as `load_tile_heads` gives c; middle (H,)"""
+    return tl.exp(middle[None, None, None, :, None] - load_tile_heads(cum, first, count, T, H))
 
 
 @triton.jit
 def read_kernel(
-    x, decay, cum, partial, span, norm1, norm1_bias, wq, bq, wk, bk, wv, bv, wo, bo, wm, norm2, norm2_bias,
-    w_up, w_down, x1, x2, lengths, pooled, deltas, next_norm, next_norm_bias, next_wg, next_bg, next_mu,
-    next_gates, next_sums, key_scale, L, S, segment_rows,
+    x, y, cum, partial, norm1, norm1_bias, wq, bq, wo, bo, wm, norm2, norm2_bias, w_up, w_down, x1, x2, lengths, pooled,
+    deltas, next_norm, next_norm_bias, next_wg, next_bg, next_mu, next_gates, next_sums, L, S, segment_rows,
     D: tl.constexpr, H: tl.constexpr, F: tl.constexpr, T: tl.constexpr, SLICES: tl.constexpr, KEEP: tl.constexpr,
     CAUSAL: tl.constexpr, STORE_X1: tl.constexpr, POOL: tl.constexpr, EMIT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """x (B, L, D), cum (B, L, H), partial (B, S, H, K, V) -> x2 (B, L, D), or pooled (B, S, D) sums of its valid rows.
 
-    STORE_X1 keeps x1; EMIT adds gates and sums of the next layer; KEEP tells which weights are held for all
-    tiles: 2 all, 1 those of the time mixer, 0 none. Vectors are read anew for every tile: kept, they would push other
-    numbers out of the registers.
+    What the rows of a causal mixer read, y (B, L, D), comes from `recall_kernel`. STORE_X1 keeps x1; EMIT adds gates
+    and sums of the next layer; KEEP tells which weights are held for all tiles: 2 all, 1 those of the time mixer, 0
+    none. Vectors are read anew for every tile: kept, they would push other numbers out of the registers.
     SLICES are (start, width) of the parts in which the hidden width is taken.
     """
     series, segment = (tl.program_id(0) // S).to(tl.int64), tl.program_id(0) % S
-    start, rows = segment * segment_rows, tl.arange(0, T)
+    start = segment * segment_rows
     end = tl.minimum(start + segment_rows, L)
 
-    if KEEP > 0:
-        output, mix = projection(wo, D, PRECISION), projection(wm, D, PRECISION)
     kept = channel_weights(w_up, w_down, D, F, SLICES, PRECISION) if KEEP == 2 else ()
     if EMIT:
         next_weight, next_bias, next_share = gate_parameters(
             next_wg, next_bg, next_mu, next_norm, next_norm_bias, D, H, PRECISION
         )
-        next_total = tl.zeros((GATE_COLUMNS,), tl.float32)
+        next_total = tl.zeros((T, GATE_COLUMNS), tl.float32)
     if POOL:
         length = tl.load(lengths + series)
-        total = tl.zeros((T, D), tl.float32)
-
-    SIZE: tl.constexpr = D * (D // H)
-    memory = tl.zeros((D, D), tl.float32)
-    if CAUSAL:
-        if KEEP > 0:
-            query, key, value = projection(wq, D, PRECISION), projection(wk, D, PRECISION), projection(wv, D, PRECISION)
-        for n in range(0, segment):
-            across = tl.load(span + (series * S + n) * H + tl.arange(0, D) // (D // H))
-            memory = tl.exp(-across)[:, None] * memory + load_memory(partial + (series * S + n) * SIZE, D, H)
-    else:
+        total = tl.zeros((T // 16, 8, D), tl.float32)  # rows n and n + 8 in one, which a lane holds both
+    if KEEP > 0:
+        output, mix = projection(wo, D, PRECISION), projection(wm, D, PRECISION)
+    if not CAUSAL:
+        SIZE: tl.constexpr = D * (D // H)
+        memory = tl.zeros((D, D), tl.float32)
         for n in tl.range(0, S, loop_unroll_factor=4):  # several loads at a time
             memory += load_memory(partial + (series * S + n) * SIZE, D, H)
         # Every row reads the same memory, so W_q is multiplied with it once: y = e^{-c} (h W_qᵀ + b_q) S.
         query_bias = tl.sum(tl.trans(load_vector(bq, D)) * memory, axis=0)[None, :]
-        query = operand(dot(load_transposed(wq, 0, D, D, D), memory, PRECISION), PRECISION)
+        query = rounded(dot(right(wq, 0, D, D, D, PRECISION), memory, PRECISION), PRECISION)
 
     for at in range(start, end, T):
         first = series * L + at
-        inside = at + rows < end
-        tile = load_rows(x, first, rows, inside, D).to(tl.float32)
-        h = operand(layer_norm(tile, load_vector(norm1, D), load_vector(norm1_bias, D), D), PRECISION)
+        count = end - at
+        tile = load_tile(x, first, count, T, D)
+        h = left(layer_norm(tile, load_vector(norm1, D), load_vector(norm1_bias, D), D), PRECISION)
         if CAUSAL:
-            if KEEP == 0:
-                query, key, value = (
-                    projection(wq, D, PRECISION),
-                    projection(wk, D, PRECISION),
-                    projection(wv, D, PRECISION),
-                )
-            q = dot(h, query, PRECISION) + load_vector(bq, D)
-            middle = tile_decay(cum, first, tl.minimum(T, end - at), H) / 2
-            q *= spread(read_factors(cum, first, rows, inside, middle, H), T, D, H)
-            fade = tl.exp(-tl.reshape(tl.broadcast_to(middle[:, None], (H, D // H)), (D,)))[:, None]
-            memory *= fade
-            y = dot(q, memory, PRECISION)
-            weight = spread(tl.trans(write_factors(decay, cum, first, rows, inside, middle, H)), T, D, H)
-            k = (dot(h, key, PRECISION) * key_scale + load_vector(bk, D)) * weight
-            v = dot(h, value, PRECISION) + load_vector(bv, D)
-            y += read_tile(q, k, v, rows, D, H, PRECISION)
-            memory = fade * tl.where(same_head(D, H), dot_add(tl.trans(k), v, memory, PRECISION), 0.0)
+            read = load_tile(y, first, count, T, D)
         else:
-            q = dot(h, query, PRECISION) + query_bias
-            y = q * spread(read_factors(cum, first, rows, inside, tl.zeros((H,), tl.float32), H), T, D, H)
+            read = dot_kept(h, query, PRECISION) + query_bias
+            read = times_heads(read, read_factors(cum, first, count, tl.zeros((H,), tl.float32), T, H), T, D, H)
+        # Always 0, which the compiler cannot know: it would load the weights once and run out of shared memory.
+        zero = (at >> 31) * 16
         if KEEP == 0:
-            output, mix = projection(wo, D, PRECISION), projection(wm, D, PRECISION)
-        o = sigmoid(dot(h, output, PRECISION) + load_vector(bo, D), PRECISION)
-        tile = dot_add(o * y, mix, tile, PRECISION)
+            output = projection(wo + zero, D, PRECISION)
+        o = sigmoid(dot_kept(h, output, PRECISION) + load_vector(bo, D), PRECISION)
+        if KEEP == 0:
+            mix = projection(wm + zero, D, PRECISION)
+        tile = dot_kept_add(left(o * read, PRECISION), mix, tile, PRECISION)
         if STORE_X1:
-            store_rows(x1, first, rows, inside, tile, D)
-        tile = mix_channels(tile, kept, w_up, w_down, norm2, norm2_bias, D, F, SLICES, KEEP, PRECISION)
+            store_tile(x1, first, count, tile, T, D)
+        tile = mix_channels(tile, kept, w_up + zero, w_down + zero, norm2, norm2_bias, D, F, SLICES, KEEP, PRECISION)
         if POOL:
-            total += tl.where((inside & (at + rows < length))[:, None], tile, 0.0)
+            tile = tl.where((tl.arange(0, T) < tl.minimum(count, length - at))[:, None], tile, 0.0)
+            total += tl.sum(tl.reshape(tile, (T // 16, 2, 8, D)), axis=1)
         else:
-            store_rows(x2, first, rows, inside, tile, D)
+            store_tile(x2, first, count, tile, T, D)
         if EMIT:
-            rounded = tile.to(x.dtype.element_ty).to(tl.float32)  # as the next layer will read it
+            stored = tile.to(x.dtype.element_ty).to(tl.float32)  # as the next layer will read it
             next_total += emit_gates(
-                rounded, first, rows, inside, inside & (at + rows + 1 < L), deltas, next_weight, next_bias, next_share,
-                next_gates, D, H, PRECISION,
+                stored, first, count, L - at, deltas, next_weight, next_bias, next_share, next_gates,
+                T, D, H, PRECISION,
             )  # fmt: skip
     if POOL:
-        tl.store(pooled + tl.program_id(0).to(tl.int64) * D + tl.arange(0, D), tl.sum(total, axis=0))
+        sums = tl.sum(tl.reshape(total, (T // 2, D)), axis=0)
+        tl.store(pooled + tl.program_id(0).to(tl.int64) * D + tl.arange(0, D), sums)
     if EMIT:
         head = tl.arange(0, GATE_COLUMNS)
-        tl.store(next_sums + tl.program_id(0).to(tl.int64) * H + head, next_total, mask=head < H)
+        tl.store(next_sums + tl.program_id(0).to(tl.int64) * H + head, tl.sum(next_total, axis=0), mask=head < H)
+
+
+# --- before F3 of a causal mixer: every row reads what was written up to itself ---
 
 
 @triton.jit
-def read_tile(q, k, v, rows, D: tl.constexpr, H: tl.constexpr, PRECISION: tl.constexpr):
-    """What rows of one causal tile read from each other: q, k already weighted, (T, D) -> (T, D).
+def recall_kernel(
+    x, decay, cum, partial, span, norm, norm_bias, wq, bq, wk, bk, wv, bv, y, key_scale, L, S, segment_rows,
+    D: tl.constexpr, H: tl.constexpr, T: tl.constexpr, KEEP: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """x (B, L, D), decay, cum (B, L, H), partial (B, S, H, K, V), span (B, S, H) -> y (B, L, D)"""
+    series, segment = (tl.program_id(0) // S).to(tl.int64), tl.program_id(0) % S
+    start = segment * segment_rows
+    end = tl.minimum(start + segment_rows, L)
+    if KEEP > 0:
+        query, key, value = projection(wq, D, PRECISION), projection(wk, D, PRECISION), projection(wv, D, PRECISION)
+    SIZE: tl.constexpr = D * (D // H)
+    memory = tl.zeros((D, D), tl.float32)
+    for n in range(0, segment):
+        across = tl.load(span + (series * S + n) * H + tl.arange(0, D) // (D // H))
+        memory = tl.exp(-across)[:, None] * memory + load_memory(partial + (series * S + n) * SIZE, D, H)
 
-    One head at a time, the channels of the others set to zero: heads are narrower than what a product takes.
-    """
-    head = (tl.arange(0, D) // (D // H))[None, :]
-    past = rows[:, None] >= rows[None, :]
-    k = tl.trans(k)
-    y = tl.zeros(v.shape, tl.float32)
+    for at in range(start, end, T):
+        first = series * L + at
+        count = end - at
+        h = layer_norm(load_tile(x, first, count, T, D), load_vector(norm, D), load_vector(norm_bias, D), D)
+        h = left(h, PRECISION)
+        middle = tile_decay(cum, first, tl.minimum(T, count), H) / 2
+        fade = tl.exp(-tl.reshape(tl.broadcast_to(middle[:, None], (H, D // H)), (D,)))[:, None]
+        memory *= fade
+        before = beside_left(tl.where(same_head(D, H), memory, 0.0), PRECISION)
+        if KEEP == 0:  # each just before its product, so that they may share their place
+            value = projection(wv, D, PRECISION)
+        values = value_operands(dot_kept(h, value, PRECISION) + load_vector(bv, D), H, PRECISION)
+        if KEEP == 0:
+            key = projection(wk, D, PRECISION)
+        k = dot_kept(h, key, PRECISION) * key_scale + load_vector(bk, D)
+        k = times_heads(k, tile_write_factors(decay, cum, first, count, middle, T, H), T, D, H)
+        keys = key_operands(k, H, PRECISION)
+        memory = fade * write_tile(memory, k, values, H, PRECISION)
+        if KEEP == 0:
+            query = projection(wq, D, PRECISION)
+        q = dot_kept(h, query, PRECISION) + load_vector(bq, D)
+        q = times_heads(q, read_factors(cum, first, count, middle, T, H), T, D, H)
+        read = read_tile(dot_kept(left(q, PRECISION), before, PRECISION), q, keys, values, H, PRECISION)
+        store_tile(y, first, count, read, T, D)
+
+
+@triton.jit
+def tile_write_factors(decay, cum, first, count, middle, T: tl.constexpr, H: tl.constexpr):
+    """e^{c - middle} w, as `load_tile_heads` gives c; rows outside have a decay of 0 and with it a factor of 0."""
+    c = load_tile_heads(cum, first, count, T, H)
+    return tl.exp(c - middle[None, None, None, :, None]) * write_weight(load_tile_heads(decay, first, count, T, H))
+
+
+@triton.jit
+def key_operands(k, H: tl.constexpr, PRECISION: tl.constexpr):
+    """(T, D) -> H right operands (K, T) beside a `left`."""
+    parts, operands = split_heads(k, H), ()
     for n in tl.static_range(H):
-        scores = tl.where(past, dot(tl.where(head == n, q, 0.0), k, PRECISION), 0.0)
-        y = dot_add(scores, tl.where(head == n, v, 0.0), y, PRECISION)
-    return y
+        operands = operands + (tl.trans(left(parts[n], PRECISION)),)  # noqa: RUF005, a kernel knows no unpacking
+    return operands
+
+
+@triton.jit
+def value_operands(v, H: tl.constexpr, PRECISION: tl.constexpr):
+    """(T, D) -> H right operands (T, V) beside a `left`."""
+    parts, operands = split_heads(v, H), ()
+    for n in tl.static_range(H):
+        operands = operands + (beside_left(parts[n], PRECISION),)  # noqa: RUF005, a kernel knows no unpacking
+    return operands
+
+
+@triton.jit
+def write_tile(memory, k, values, H: tl.constexpr, PRECISION: tl.constexpr):
+    """Memory (D, D) and what weighted keys (T, D) and values by head add; blocks off its diagonal mean nothing."""
+    columns, key, after = split_heads(memory, H), left(tl.trans(k), PRECISION), ()
+    for n in tl.static_range(H):
+        after = after + (dot_kept_add(key, values[n], columns[n], PRECISION),)  # noqa: RUF005
+    return join_heads(after, H)
+
+
+@triton.jit
+def read_tile(y, q, keys, values, H: tl.constexpr, PRECISION: tl.constexpr):
+    """y (T, D) and what rows of one tile read from each other: queries (T, D) and operands by head."""
+    T: tl.constexpr = q.shape[0]
+    past = tl.arange(0, T)[:, None] >= tl.arange(0, T)[None, :]
+    ys, qs, after = split_heads(y, H), split_heads(q, H), ()
+    for n in tl.static_range(H):
+        scores = dot_kept(left(qs[n], PRECISION), keys[n], PRECISION)
+        scores = left(tl.where(past, scores, 0.0), PRECISION)
+        after = after + (dot_kept_add(scores, values[n], ys[n], PRECISION),)  # noqa: RUF005
+    return join_heads(after, H)
+
+
+@triton.jit
+def split_heads(tile, H: tl.constexpr):
+    """(T, D) -> H tiles (T, K). Which head a channel belongs to is a matter of registers, so nothing moves."""
+    if H == 1:
+        return (tile,)
+    else:
+        a, b = split_columns(tile)
+        return split_heads(a, H // 2) + split_heads(b, H // 2)
+
+
+@triton.jit
+def join_heads(parts, H: tl.constexpr):
+    """H tiles (T, K) -> (T, D)"""
+    if H == 1:
+        return parts[0]
+    else:
+        return join_columns(join_heads(parts[: H // 2], H // 2), join_heads(parts[H // 2 :], H // 2))

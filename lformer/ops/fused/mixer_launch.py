@@ -31,18 +31,14 @@ LAUNCHES: dict[tuple[str, int, str], Launch] = {
     ("read", 64, "tf32"): Launch(rows=128, warps=8, narrowest=16),
     ("read", 128, "tf32"): Launch(warps=8, keep=0),
     ("read", 128, "bf16"): Launch(warps=8, keep=1),
-    ("read causal", 32, "tf32"): Launch(widest=32, narrowest=32),
-    ("read causal", 32, "bf16"): Launch(widest=32, narrowest=32),
-    ("read causal", 64, "tf32"): Launch(keep=1),
-    ("read causal", 128, "tf32"): Launch(warps=8, keep=0),
-    ("read causal", 128, "bf16"): Launch(warps=8, keep=0),
+    ("recall", 128, "tf32"): Launch(warps=8, keep=0),
+    ("recall", 128, "bf16"): Launch(warps=8, keep=1),
     ("accumulate", 128, "tf32"): Launch(warps=8),
-    ("accumulate", 128, "bf16"): Launch(warps=8, stages=3),
-    ("accumulate causal", 128, "tf32"): Launch(warps=8),
-    ("accumulate causal", 128, "bf16"): Launch(warps=8, stages=3),
+    ("accumulate", 128, "bf16"): Launch(warps=8),
 }
-DEFAULTS = {"gates": Launch(stages=3), "accumulate": Launch(stages=3), "read": Launch()}
+DEFAULTS = {"gates": Launch(), "accumulate": Launch(), "recall": Launch(), "read": Launch()}
 DECAY_ROWS = 512  # of a tile of `decay`, at most; it is narrow
+INTERVAL_ROWS = 1024
 
 
 class Reading(NamedTuple):
@@ -53,6 +49,30 @@ class Reading(NamedTuple):
     gates: Tensor | None  # (B, L, H) of the next layer
     sums: Tensor | None  # (B, S, H) of the next layer
     pooled: Tensor | None  # (B, S, D) sums of valid rows
+
+
+def intervals(
+    deltas: Tensor, times: Tensor, lengths: Tensor, first_interval: Tensor, typical: bool, mean: bool
+) -> Tensor:
+    """(B, L) with the first interval of every series filled in."""
+    filled = torch.empty_like(deltas)
+    B, L = deltas.shape
+    with _on(deltas):
+        kernels.intervals_kernel[(B, -(-L // INTERVAL_ROWS))](
+            deltas, times, lengths, first_interval, filled, L,
+            BLOCK=INTERVAL_ROWS, TYPICAL=typical, MEAN=mean, num_warps=4,
+        )  # fmt: skip
+    return filled
+
+
+def mean(pooled: Tensor, lengths: Tensor, like: Tensor, plan: Plan) -> Tensor:
+    """(B, S, D) sums of valid rows -> (B, D) their mean, in the dtype of `like`."""
+    out = like.new_empty(plan.B, plan.D)
+    with _on(pooled):
+        kernels.mean_kernel[(plan.B,)](
+            pooled, lengths, out, plan.segments, D=plan.D, SEGMENTS=_power_of_two(plan.segments), num_warps=4
+        )
+    return out
 
 
 def gates(x: Tensor, deltas: Tensor, w: MixerWeights, plan: Plan) -> tuple[Tensor, Tensor]:
@@ -94,6 +114,20 @@ def accumulate(x: Tensor, u_hat: Tensor, cum: Tensor, w: MixerWeights, plan: Pla
     return partial
 
 
+def recall(x: Tensor, u_hat: Tensor, cum: Tensor, partial: Tensor, span: Tensor, w: MixerWeights, plan: Plan) -> Tensor:
+    """-> (B, L, D) what each row of a causal mixer reads, before the output gate."""
+    launch = _launch("recall", plan)
+    y = torch.empty_like(x)
+    with _on(x):
+        kernels.recall_kernel[_grid(plan)](
+            x, u_hat, cum, partial, span, w.norm1, w.norm1_bias, w.wq, w.bq, w.wk, w.bk, w.wv, w.bv, y,
+            1 / math.sqrt(plan.K), plan.L, plan.segments, plan.rows,
+            D=plan.D, H=plan.H, T=plan.chunk, KEEP=launch.keep, PRECISION=plan.precision,
+            num_warps=launch.warps, num_stages=launch.stages,
+        )  # fmt: skip
+    return y
+
+
 def read(
     x: Tensor,
     deltas: Tensor,
@@ -112,6 +146,7 @@ def read(
     launch = _launch("read", plan)
     after = w if following is None else following
     pool, emit = pool_lengths is not None, following is not None
+    y = recall(x, u_hat, cum, partial, span, w, plan) if plan.causal else None
     out = Reading(
         x2=None if pool else torch.empty_like(x),
         x1=torch.empty_like(x) if store_x1 else None,
@@ -121,9 +156,9 @@ def read(
     )
     with _on(x):
         kernels.read_kernel[_grid(plan)](
-            x, u_hat, cum, partial, span, w.norm1, w.norm1_bias, w.wq, w.bq, w.wk, w.bk, w.wv, w.bv, w.wo, w.bo, w.wm,
-            w.norm2, w.norm2_bias, w.w_up, w.w_down, out.x1, out.x2, pool_lengths, out.pooled, deltas,
-            after.norm1, after.norm1_bias, after.wg, after.bg, after.mu, out.gates, out.sums, 1 / math.sqrt(plan.K),
+            x, y, cum, partial, w.norm1, w.norm1_bias, w.wq, w.bq, w.wo, w.bo, w.wm, w.norm2, w.norm2_bias,
+            w.w_up, w.w_down, out.x1, out.x2, pool_lengths, out.pooled, deltas,
+            after.norm1, after.norm1_bias, after.wg, after.bg, after.mu, out.gates, out.sums,
             plan.L, plan.segments, plan.rows, D=plan.D, H=plan.H, F=plan.F, T=launch.rows,
             SLICES=hidden_slices(plan.F, launch.widest, launch.narrowest), KEEP=launch.keep, CAUSAL=plan.causal,
             STORE_X1=store_x1, POOL=pool, EMIT=emit, PRECISION=plan.precision,
@@ -144,10 +179,10 @@ def hidden_slices(F: int, widest: int, narrowest: int) -> tuple[tuple[int, int],
 
 
 def _launch(kernel: str, plan: Plan) -> Launch:
-    if not plan.causal:
-        return LAUNCHES.get((kernel, plan.D, plan.precision), DEFAULTS[kernel])
-    causal = LAUNCHES.get((f"{kernel} causal", plan.D, plan.precision), DEFAULTS[kernel])
-    return causal._replace(rows=plan.chunk)  # exponents are those of one chunk
+    launch = LAUNCHES.get((kernel, plan.D, plan.precision), DEFAULTS[kernel])
+    if kernel == "accumulate" and plan.causal:
+        return launch._replace(rows=plan.chunk)  # exponents are those of one chunk
+    return launch
 
 
 def _grid(plan: Plan) -> tuple[int]:

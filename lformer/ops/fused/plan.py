@@ -12,7 +12,9 @@ from torch import Tensor
 WIDTHS = (32, 64, 128)
 HEAD_SIZES = (16, 32, 64)
 CHUNK = 64  # rows; a multiple of what a tensor core takes
-PROGRAMS = {"bf16": 264, "tf32": 132, "ieee": 132}  # wanted per launch: two or one for each multiprocessor of an H200
+# Wanted per launch: two or one for each multiprocessor of an H200.
+PROGRAMS = {"bf16": 264, "tf32": 132, "ieee": 132}
+CAUSAL_PROGRAMS = 264
 
 SHARED_MEMORY = 227 * 1024  # bytes per block: the weights stay there
 _has_triton = find_spec("triton") is not None
@@ -91,7 +93,8 @@ def make_plan(x: Tensor, weights: MixerWeights, causal: bool, norm: str, chunks:
     rounding = precision(x) or "ieee"
     needed = -(-L // CHUNK)
     if chunks == 0:
-        chunks = -(-needed // max(1, PROGRAMS[rounding] // B))
+        programs = CAUSAL_PROGRAMS if causal else PROGRAMS[rounding]
+        chunks = -(-needed // max(1, programs // B))
     segments = -(-needed // chunks)
     H, F = weights.mu.shape[0], weights.w_down.shape[1]
     return Plan(B, L, D, H, F, causal, norm, CHUNK, chunks, segments, rounding)
@@ -115,13 +118,10 @@ def interpreted() -> bool:
 
 def unsupported(x: Tensor, D: int, H: int, causal: bool, norm: str) -> str:
     """Why rows x cannot take the fused mixer; empty if they can."""
-    if not _has_triton:
-        return "triton is not installed"
-    if x.is_cuda:
-        if _shared_memory(x.device) < SHARED_MEMORY:
-            return f"its kernels need a GPU with {SHARED_MEMORY} bytes of shared memory per block"
-    elif not interpreted():
-        return f"x is on {x.device}; the fused mixer runs on CUDA"
+    if reason := not_launched(x):
+        return reason
+    if x.is_cuda and _shared_memory(x.device) < SHARED_MEMORY:
+        return f"its kernels need a GPU with {SHARED_MEMORY} bytes of shared memory per block"
     if precision(x) is None:
         if x.dtype == torch.float32:
             return 'float32 products are exact here; torch.set_float32_matmul_precision("high") allows TF32'
@@ -130,6 +130,15 @@ def unsupported(x: Tensor, D: int, H: int, causal: bool, norm: str) -> str:
         return f"width {D} with heads of {D // H}; the fused mixer has widths {WIDTHS} with heads of {HEAD_SIZES}"
     if norm not in (("sequence", "prefix") if causal else ("sequence",)):
         return f'gate_norm="{norm}" with causal={causal}'
+    return ""
+
+
+def not_launched(x: Tensor) -> str:
+    """Why no kernel of the fused mixer can be launched on x, whatever it does; empty if it can."""
+    if not _has_triton:
+        return "triton is not installed"
+    if not x.is_cuda and not interpreted():
+        return f"x is on {x.device}; the fused mixer runs on CUDA"
     if 0 in x.shape:
         return "there are no rows"
     if torch.compiler.is_exporting():

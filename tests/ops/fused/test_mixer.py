@@ -12,7 +12,9 @@ from helpers import irregular_batch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from lformer.batch import IrregularBatch
 from lformer.nn import FeedForward, LFormer, LFormerConfig, LiquidGatedAttention, LiquidMixer, SoftmaxAttention, SwiGLU
+from lformer.nn.mixer import can_fill
 from lformer.ops import checks
 from lformer.ops.fused import mixer as fused
 from lformer.ops.fused import mixer_launch as launch
@@ -376,6 +378,25 @@ def test_a_model_answers_as_the_plain_one(config: dict, precision: str, device: 
     assert model.why_not_fused(batch) == ""
     assert plain.path(batch) == "parallel"
     require_close(model(batch), plain(batch), exact)
+
+
+@pytest.mark.parametrize("config", [{}, {"causal": True}, {"first_interval": "zero"}])
+def test_first_intervals_are_those_of_the_plain_path(config: dict, device: str) -> None:
+    model, plain = models(**config)
+    lengths = torch.tensor([1100, 700, 1, 0])
+    times = torch.rand(4, 1100, generator=torch.Generator().manual_seed(0), dtype=torch.float64).cumsum(1) + 50
+    times[2] = 3.0
+    batch = IrregularBatch.build(torch.zeros(4, 1100, 3), times, lengths=lengths).to(device)
+    model.float().to(device).first_interval.fill_(0.7)
+    plain.float().to(device).first_interval.fill_(0.7)
+    filled = model._intervals(batch, None)
+    assert can_fill(batch.deltas, model.config.backend)
+    assert not can_fill(batch.deltas, "parallel")
+    assert torch.equal(filled, plain._intervals(batch, None))
+    assert filled[3].tolist() == [0.0] * 1100
+    torch.library.opcheck(
+        fused.fused_intervals, (batch.deltas, batch.times, batch.lengths, model.first_interval, True, True)
+    )
 
 
 @torch.no_grad()

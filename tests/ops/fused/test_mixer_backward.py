@@ -7,11 +7,12 @@ its largest entry. `Saved` is made here from its definition, so these tests need
 from __future__ import annotations
 
 import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from lformer import ops
 from lformer.nn import LiquidMixer
@@ -209,6 +210,112 @@ def test_many_rows_per_program(monkeypatch: pytest.MonkeyPatch, device: str) -> 
     monkeypatch.setattr(mixer_backward, "STEP", 32)
     case = Case(L=80, F=72, causal=True, norm="prefix", chunks=2)
     assert_as_exact_as_plain(make_work(case), make_plan(case, "ieee"), torch.float32, device)
+
+
+class RoundedProducts(TorchDispatchMode):
+    """Rounds the operands of every product to the 11 digits of TF32, as a GPU does."""
+
+    PRODUCTS = (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm, torch.ops.aten.baddbmm)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func.overloadpacket in self.PRODUCTS:
+            args = (*args[:-2], *((a.view(torch.int32) + 0x1000 & -0x2000).view(torch.float32) for a in args[-2:]))
+        return func(*args, **(kwargs or {}))
+
+
+HALF_CASES = {
+    "sequence": Case(L=90),
+    "causal": Case(L=150, causal=True, chunks=2, B=1),
+    "prefix": Case(L=150, causal=True, norm="prefix"),
+}
+
+
+@pytest.mark.parametrize("name", HALF_CASES)
+def test_float16_operands_in_the_place_of_tf32(name: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As exact as TF32 products, and the scale of the gradient changes nothing: small numbers do not vanish."""
+    if device == "cuda":
+        pytest.skip("float32 products are TF32 there: see the tests marked gpu")
+    monkeypatch.setitem(mixer_backward.OPERANDS, "ieee", "fp16")
+    case = HALF_CASES[name]
+    work, plan = make_work(case), make_plan(case, "ieee")
+    with RoundedProducts():
+        plain = plain_gradients(work, torch.float32, device)
+    fused = fused_gradients(work, plan, torch.float32, device)
+    assert_close_enough(fused, plain, plain_gradients(work, torch.float64, device), torch.float32)
+    scaled = fused_gradients(work._replace(grad=work.grad * 2.0**-40), plan, torch.float32, device)
+    assert all(torch.equal(fused[name] * 2.0**-40, scaled[name]) for name in fused)
+
+
+def test_large_and_small_weights_as_float16(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No weight is too large or too small for the range of float16."""
+    if device == "cuda":
+        pytest.skip("float32 products are TF32 there: see the tests marked gpu")
+    monkeypatch.setitem(mixer_backward.OPERANDS, "ieee", "fp16")
+    case = Case(L=40, causal=True)
+    work, plan = make_work(case), make_plan(case, "ieee")
+    with torch.no_grad():
+        work.mixer.channel_mixer.up.weight *= 4.0
+        work.mixer.channel_mixer.down.weight *= 1e-7
+        work.mixer.liquid.mix.weight *= 1e-7
+        work.mixer.liquid.value.weight *= 1e5
+        work.mixer.liquid.query.weight *= 1e-6
+    with RoundedProducts():
+        plain = plain_gradients(work, torch.float32, device)
+    fused = fused_gradients(work, plan, torch.float32, device)
+    assert_close_enough(fused, plain, plain_gradients(work, torch.float64, device), torch.float32)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_few_launches(causal: bool, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short series waits for the launches, not for the work: their number is part of the design."""
+    launches: list[str] = []
+    for name, kernel in vars(mixer_backward).copy().items():
+        if hasattr(kernel, "arg_names"):
+            monkeypatch.setattr(mixer_backward, name, Counted(kernel, launches))
+    case = Case(L=20, causal=causal)
+    work, plan = make_work(case), make_plan(case, "ieee")
+    with torch.no_grad():
+        saved = Saved(*(t.float().to(device) for t in saved_by_definition(work, plan)))
+    weights = MixerWeights(*(t.detach().float().to(device) for t in weights_of(work.mixer)))
+    grad = work.grad.float().to(device)
+    with CountedOperators(launches):
+        mixer_backward.backward(grad, saved, weights, plan)
+    assert len(launches) == 13, launches
+
+
+class Counted(NamedTuple):
+    """A kernel that writes its name down whenever it is launched."""
+
+    kernel: Any
+    launches: list[str]
+
+    def __getitem__(self, grid: Any) -> Any:  # type: ignore[override]
+        self.launches.append(self.kernel.fn.__name__)
+
+        def launch(*args: Any, **kwargs: Any) -> None:
+            with _disable_current_modes():  # the interpreter itself uses operators
+                self.kernel[grid](*args, **kwargs)
+
+        return launch
+
+
+class CountedOperators(TorchDispatchMode):
+    """Writes down the operators that work on numbers; those that make or view tensors cost little."""
+
+    FREE = ("empty", "view", "select", "slice", "unbind", "detach", "alias", "transpose", "expand")
+
+    def __init__(self, launches: list[str]) -> None:
+        super().__init__()
+        self.launches = launches
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if not any(name in func.__name__ for name in self.FREE):
+            self.launches.append(func.__name__)
+        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.gpu

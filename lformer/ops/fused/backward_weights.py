@@ -1,0 +1,205 @@
+# mypy: ignore-errors
+"""The weights of a mixer as its backward kernels take them, and their gradients from the sums over rows.
+
+LN(x) Wᵀ + b = h (W γ)ᵀ + (b + W β), with h the rows of mean 0 and variance 1. From G = Σ over rows of (gradient)ᵀ h and
+s = Σ over rows of the gradient follow dW = G γ + s βᵀ, db = s, dγ = Σ_out W G and dβ = Wᵀ s.
+
+The kernels sum G' = G + SHIFT s: the entries of h sum to 0, so those of a row of G do, and s is found in the mean.
+"""
+
+import triton
+import triton.language as tl
+
+from lformer.ops.fused.backward_rows import LARGEST, SHIFT, load_weight, narrow, power
+from lformer.ops.fused.rows import load_vector
+
+
+@triton.jit
+def fold_weights(
+    norm1, norm1_bias, wq, bq, wk, bk, wv, bv, wo, bo, wg, bg, norm2, norm2_bias, w_up, w_down,
+    hidden,  # (3, FP, D) out: W_1, W_2 folded, W_3ᵀ; scaled and narrow, 0 past F
+    hidden_bias,  # (2, FP) out
+    scales,  # (3,) out: what undoes the scale of W_1 and W_2; of W_3; a bound of the hidden layer before the gate
+    heads,  # (4 D + H, D) out: q, o, k, v, gate folded
+    heads_bias,  # (4 D + H,) out
+    key_scale, F, D: tl.constexpr, H: tl.constexpr, FP: tl.constexpr, SLICE: tl.constexpr, OPERAND: tl.constexpr,
+):  # fmt: skip
+    """One program for each weight."""
+    part = tl.program_id(0)
+    if part == 0:
+        fold_up(w_up, norm2, norm2_bias, hidden, hidden_bias, scales, F, D, FP, SLICE, OPERAND)
+    elif part == 1:
+        fold_down(w_down, hidden + 2 * FP * D, scales + 1, F, D, FP, SLICE, OPERAND)
+    elif part == 2:
+        fold_head(wq, bq, norm1, norm1_bias, heads, heads_bias, 1.0, D, D, D)
+    elif part == 3:
+        fold_head(wo, bo, norm1, norm1_bias, heads + D * D, heads_bias + D, 1.0, D, D, D)
+    elif part == 4:
+        fold_head(wk, bk, norm1, norm1_bias, heads + 2 * D * D, heads_bias + 2 * D, key_scale, D, D, D)
+    elif part == 5:
+        fold_head(wv, bv, norm1, norm1_bias, heads + 3 * D * D, heads_bias + 3 * D, 1.0, D, D, D)
+    else:
+        fold_head(wg, bg, norm1, norm1_bias, heads + 4 * D * D, heads_bias + 4 * D, 1.0, H, D, 16)
+
+
+@triton.jit
+def fold_head(weight, bias, norm, norm_bias, out, out_bias, scale, limit, D: tl.constexpr, OUT: tl.constexpr):
+    """(limit, D), (limit,) -> the same, folded; `scale` is of the weight alone, as in `nn`."""
+    w = load_weight(weight, 0, limit, D, OUT).to(tl.float32) * scale
+    row = tl.arange(0, OUT)
+    inside = row < limit
+    b = tl.load(bias + row, mask=inside, other=0.0).to(tl.float32) + tl.sum(w * load_vector(norm_bias, D), axis=1)
+    tl.store(out_bias + row, b, mask=inside)
+    at = row[:, None] * D + tl.arange(0, D)[None, :]
+    tl.store(out + at, w * load_vector(norm, D), mask=inside[:, None])
+
+
+@triton.jit
+def fold_up(
+    weight, norm, norm_bias, out, out_bias, scales, F,
+    D: tl.constexpr, FP: tl.constexpr, SLICE: tl.constexpr, OPERAND: tl.constexpr,
+):  # fmt: skip
+    gamma, beta = load_vector(norm, D), load_vector(norm_bias, D)
+    largest = tl.full((), 0.0, tl.float32)
+    bound = tl.full((), 0.0, tl.float32)
+    for half in tl.static_range(2):
+        for start in range(0, FP, SLICE):
+            raw = load_weight(weight + half * F * D, start, F, D, SLICE).to(tl.float32)
+            w, b = raw * gamma, tl.sum(raw * beta, axis=1)
+            tl.store(out_bias + half * FP + start + tl.arange(0, SLICE), b)
+            largest = tl.maximum(largest, tl.max(tl.max(tl.abs(w), axis=1), axis=0))
+            # No row h is longer than √D.
+            bound = tl.maximum(bound, tl.max(tl.sqrt(tl.sum(w * w, axis=1) * D) + tl.abs(b), axis=0))
+    scale = power(largest, OPERAND)
+    for half in tl.static_range(2):
+        for start in range(0, FP, SLICE):
+            w = load_weight(weight + half * F * D, start, F, D, SLICE).to(tl.float32) * gamma * scale
+            at = (half * FP + start + tl.arange(0, SLICE))[:, None] * D + tl.arange(0, D)[None, :]
+            tl.store(out + at, narrow(w, OPERAND))
+    tl.store(scales, 1 / scale)
+    if OPERAND == "fp16":
+        tl.store(scales + 2, 1 / power(bound, OPERAND) * (2 * LARGEST))  # a power of two above the bound
+    else:
+        tl.store(scales + 2, 1.0)
+
+
+@triton.jit
+def fold_down(
+    weight, out, scales, F, D: tl.constexpr, FP: tl.constexpr, SLICE: tl.constexpr, OPERAND: tl.constexpr
+):  # fmt: skip
+    largest = tl.full((), 0.0, tl.float32)
+    for start in range(0, FP, SLICE):
+        w = load_down(weight, start, F, D, SLICE)
+        largest = tl.maximum(largest, tl.max(tl.max(tl.abs(w), axis=1), axis=0))
+    scale = power(largest, OPERAND)
+    for start in range(0, FP, SLICE):
+        at = (start + tl.arange(0, SLICE))[:, None] * D + tl.arange(0, D)[None, :]
+        tl.store(out + at, narrow(load_down(weight, start, F, D, SLICE) * scale, OPERAND))
+    tl.store(scales, 1 / scale)
+
+
+@triton.jit
+def load_down(weight, start, F, D: tl.constexpr, SLICE: tl.constexpr):
+    """Columns `start …` of a (D, F) weight, as (SLICE, D)."""
+    unit = start + tl.arange(0, SLICE)
+    at = tl.arange(0, D)[None, :] * F + unit[:, None]
+    return tl.load(weight + at, mask=(unit < F)[:, None], other=0.0).to(tl.float32)
+
+
+@triton.jit
+def sum_parts(
+    hidden_parts, time_parts, gate_parts, mu_parts,  # (parts, size) each
+    hidden, time, gate, mu,  # (size,) out
+    hidden_count, time_count, gate_count,  # of parts; those of mu are as many as those of time
+    hidden_size, time_size, gate_size, mu_size, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The parts of all programs, added in their order: BLOCK entries a program."""
+    block = tl.program_id(0)
+    hidden_blocks, time_blocks = tl.cdiv(hidden_size, BLOCK), tl.cdiv(time_size, BLOCK)
+    gate_blocks = tl.cdiv(gate_size, BLOCK)
+    if block < hidden_blocks:
+        sum_block(hidden_parts, hidden, block, hidden_count, hidden_size, BLOCK)
+    elif block < hidden_blocks + time_blocks:
+        sum_block(time_parts, time, block - hidden_blocks, time_count, time_size, BLOCK)
+    elif block < hidden_blocks + time_blocks + gate_blocks:
+        sum_block(gate_parts, gate, block - hidden_blocks - time_blocks, gate_count, gate_size, BLOCK)
+    else:
+        sum_block(mu_parts, mu, 0, time_count, mu_size, BLOCK)
+
+
+@triton.jit
+def sum_block(parts, out, block, count, size, BLOCK: tl.constexpr):
+    column = block * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), parts.dtype.element_ty)
+    for start in range(0, count, BLOCK):
+        part = (start + tl.arange(0, BLOCK)).to(tl.int64)
+        inside = (part < count)[:, None] & (column < size)[None, :]
+        total += tl.sum(tl.load(parts + part[:, None] * size + column[None, :], mask=inside, other=0.0), axis=0)
+    tl.store(out + column, total, mask=column < size)
+
+
+@triton.jit
+def weight_gradients(
+    hidden,  # (3, FP, D) sums of `channel_weights`
+    time,  # (5, D, D) G' of q, o, k, v and Σ dx1ᵀ (o ⊙ y)
+    gate,  # (H, D) G'
+    norm1, norm1_bias, wq, wk, wv, wo, wg, norm2, norm2_bias, w_up,
+    g_norm1, g_norm1_bias, g_wq, g_bq, g_wk, g_bk, g_wv, g_bv, g_wo, g_bo, g_wg, g_bg, g_wm,  # out
+    g_norm2, g_norm2_bias, g_up, g_down,  # out
+    key_scale, F, D: tl.constexpr, H: tl.constexpr, FP: tl.constexpr, SLICE: tl.constexpr,
+):  # fmt: skip
+    """One program for the time mixer, one for the channel mixer."""
+    if tl.program_id(0) == 0:
+        gamma, beta = load_vector(norm1, D), load_vector(norm1_bias, D)
+        size: tl.constexpr = D * D
+        a0, b0 = unfold(time, wq, gamma, beta, g_wq, g_bq, 1.0, D, D, D)
+        a1, b1 = unfold(time + size, wo, gamma, beta, g_wo, g_bo, 1.0, D, D, D)
+        a2, b2 = unfold(time + 2 * size, wk, gamma, beta, g_wk, g_bk, key_scale, D, D, D)
+        a3, b3 = unfold(time + 3 * size, wv, gamma, beta, g_wv, g_bv, 1.0, D, D, D)
+        a4, b4 = unfold(gate, wg, gamma, beta, g_wg, g_bg, 1.0, H, D, 16)
+        store_vector(g_norm1, a0 + a1 + a2 + a3 + a4, D)
+        store_vector(g_norm1_bias, b0 + b1 + b2 + b3 + b4, D)
+        row = tl.arange(0, D)
+        at = row[:, None] * D + row[None, :]
+        tl.store(g_wm + at, tl.load(time + 4 * size + at))
+    else:
+        gamma, beta = load_vector(norm2, D), load_vector(norm2_bias, D)
+        dgamma = tl.zeros((D,), tl.float32)
+        dbeta = tl.zeros((D,), tl.float32)
+        for half in tl.static_range(2):
+            for start in range(0, F, SLICE):
+                rows = (half * F + start) * D
+                a, b = unfold(
+                    hidden + (half * FP + start) * D, w_up + rows, gamma, beta, g_up + rows, None, 1.0, F - start,
+                    D, SLICE,
+                )  # fmt: skip
+                dgamma += a
+                dbeta += b
+        store_vector(g_norm2, dgamma, D)
+        store_vector(g_norm2_bias, dbeta, D)
+        for start in range(0, F, SLICE):
+            unit = start + tl.arange(0, SLICE)
+            inside = (unit < F)[:, None]
+            tile = tl.load(hidden + 2 * FP * D + unit[:, None] * D + tl.arange(0, D)[None, :], mask=inside, other=0.0)
+            tl.store(g_down + tl.arange(0, D)[None, :] * F + unit[:, None], tile, mask=inside)
+
+
+@triton.jit
+def unfold(source, weight, gamma, beta, out, out_bias, scale, limit, D: tl.constexpr, OUT: tl.constexpr):
+    """G' (limit, D) -> what it adds to dγ and dβ, (D,); stores dW and, where there is a bias, db = s."""
+    row = tl.arange(0, OUT)
+    inside = row < limit
+    at = row[:, None] * D + tl.arange(0, D)[None, :]
+    G = tl.load(source + at, mask=inside[:, None], other=0.0)
+    mean = tl.sum(G, axis=1) / D
+    G, s = G - mean[:, None], mean / SHIFT
+    w = load_weight(weight, 0, limit, D, OUT).to(tl.float32) * scale
+    tl.store(out + at, (G * gamma + s[:, None] * beta) * scale, mask=inside[:, None])
+    if out_bias is not None:
+        tl.store(out_bias + row, s, mask=inside)
+    return tl.sum(w * G, axis=0), tl.sum(w * s[:, None], axis=0)
+
+
+@triton.jit
+def store_vector(target, vector, D: tl.constexpr):
+    tl.store(target + tl.arange(0, D), vector)
