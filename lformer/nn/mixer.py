@@ -184,9 +184,10 @@ def can_fill(deltas: Tensor, backend: str) -> bool:
 
 def fill_intervals(batch: IrregularBatch, first_interval: Tensor, typical: bool, mean: bool) -> Tensor:
     """(B, L) intervals with the first one of every series, as `LFormerConfig.first_interval` tells, in one launch."""
-    from lformer.ops.fused.mixer import fused_intervals  # imports triton
+    from lformer.ops.fused.mixer import first_intervals, fused_intervals  # imports triton
 
-    return fused_intervals(batch.deltas, batch.times, batch.lengths, first_interval.detach(), typical, mean)
+    run = fused_intervals if torch.compiler.is_compiling() else first_intervals
+    return run(batch.deltas, batch.times, batch.lengths, first_interval.detach(), typical, mean)
 
 
 def has_hooks(module: nn.Module) -> bool:

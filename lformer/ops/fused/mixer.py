@@ -1,7 +1,8 @@
 """The fused mixer as functions of tensors: one block, or the whole depth in one call.
 
-Both are custom operators, so that they can be compiled, checkpointed and captured. Values are checked as the plain
-path checks them; the kernels never look.
+`torch.compile` sees custom operators. An eager call goes around them: what an operator checks on every call, with some
+twenty parameters, takes longer than the kernels of a small batch. Values are checked as the plain path checks them; the
+kernels never look.
 """
 
 from __future__ import annotations
@@ -51,17 +52,20 @@ def stack(
     if torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for w in layers for p in w)):
         y = x
         for w in layers:
-            y = fused_mixer(y, deltas, list(w), causal, norm)[0]
+            if torch.compiler.is_compiling():
+                y = fused_mixer(y, deltas, list(w), causal, norm)[0]
+            else:
+                y = _Block.apply(y, deltas, causal, norm, *w)
         if pool:
             y = _pooled(y, lengths)
     else:
-        y = fused_stack(x, deltas, [p for w in layers for p in w], causal, norm, lengths, pool)
+        run = fused_stack if torch.compiler.is_compiling() else stack_forward
+        y = run(x, deltas, [p for w in layers for p in w], causal, norm, lengths, pool)
     checks.finite_result(y, "the output of the fused mixer")
     return y
 
 
-@torch.library.custom_op("lformer::fused_intervals", mutates_args=())
-def fused_intervals(
+def first_intervals(
     deltas: Tensor, times: Tensor, lengths: Tensor, first_interval: Tensor, typical: bool, mean: bool
 ) -> Tensor:
     """Intervals (B, L) with the first one of every series filled in, in one launch.
@@ -75,6 +79,9 @@ def fused_intervals(
     return launch.intervals(deltas.contiguous(), times.contiguous(), lengths, first_interval, typical, mean)
 
 
+fused_intervals = torch.library.custom_op("lformer::fused_intervals", first_intervals, mutates_args=())
+
+
 @fused_intervals.register_fake
 def _(deltas: Tensor, times: Tensor, lengths: Tensor, first_interval: Tensor, typical: bool, mean: bool) -> Tensor:
     return torch.empty_like(deltas, memory_format=torch.contiguous_format)
@@ -83,8 +90,7 @@ def _(deltas: Tensor, times: Tensor, lengths: Tensor, first_interval: Tensor, ty
 # --- training: one block, everything kept that its backward pass wants ---
 
 
-@torch.library.custom_op("lformer::fused_mixer", mutates_args=())
-def fused_mixer(
+def block_forward(
     x: Tensor, deltas: Tensor, weights: list[Tensor], causal: bool, norm: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """-> x2, and x1, gates, decay, cum, partial, span of `Saved`."""
@@ -96,6 +102,9 @@ def fused_mixer(
     assert read.x2 is not None
     assert read.x1 is not None
     return read.x2, read.x1, gates, decay, cum, partial, span
+
+
+fused_mixer = torch.library.custom_op("lformer::fused_mixer", block_forward, mutates_args=())
 
 
 @fused_mixer.register_fake
@@ -110,8 +119,7 @@ def _(
     return rows, rows.clone(), heads, heads.clone(), heads.clone(), partial, span
 
 
-@torch.library.custom_op("lformer::fused_mixer_backward", mutates_args=())
-def fused_mixer_backward(
+def block_backward(
     grad: Tensor, saved: list[Tensor], weights: list[Tensor], causal: bool, norm: str
 ) -> tuple[Tensor, list[Tensor]]:
     """-> gradient of x, and of each weight in its own dtype."""
@@ -120,6 +128,9 @@ def fused_mixer_backward(
     x, w, plan = _prepare(saved[0], weights, causal, norm)
     dx, dw = mixer_backward.backward(grad.contiguous(), Saved(*saved)._replace(x=x), w, plan)
     return dx, [d.to(p.dtype) for d, p in zip(dw, weights, strict=True)]
+
+
+fused_mixer_backward = torch.library.custom_op("lformer::fused_mixer_backward", block_backward, mutates_args=())
 
 
 @fused_mixer_backward.register_fake
@@ -149,11 +160,28 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: Tensor | None) -> tuple[An
 fused_mixer.register_autograd(_differentiate, setup_context=_keep)
 
 
+class _Block(torch.autograd.Function):
+    """The same for an eager call."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, deltas: Tensor, causal: bool, norm: str, *weights: Tensor) -> Tensor:
+        x2, x1, *rest = block_forward(x, deltas, list(weights), causal, norm)
+        ctx.save_for_backward(x, x1, deltas, *rest, *weights)
+        ctx.causal, ctx.norm, ctx.kept = causal, norm, 3 + len(rest)
+        return x2
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        tensors = ctx.saved_tensors  # asked for once, as checkpointing wants it
+        dx, dw = block_backward(grad, list(tensors[: ctx.kept]), list(tensors[ctx.kept :]), ctx.causal, ctx.norm)
+        return dx, None, None, None, *dw
+
+
 # --- inference: each layer emits the gates of the next, the last one pools ---
 
 
-@torch.library.custom_op("lformer::fused_stack", mutates_args=())
-def fused_stack(
+def stack_forward(
     x: Tensor, deltas: Tensor, weights: list[Tensor], causal: bool, norm: str, lengths: Tensor | None, pool: bool
 ) -> Tensor:
     """As `stack`, with the weights of all layers in one list."""
@@ -179,6 +207,9 @@ def fused_stack(
         if read.gates is not None and read.sums is not None:
             gates, sums = read.gates, read.sums
     return x
+
+
+fused_stack = torch.library.custom_op("lformer::fused_stack", stack_forward, mutates_args=())
 
 
 @fused_stack.register_fake
