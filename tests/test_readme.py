@@ -40,6 +40,15 @@ def test_the_speed_tables_are_the_committed_record() -> None:
     assert tables.speed(record("speed/cpu.json"), batch=8) in README
 
 
+def test_the_first_figures_of_a_gpu_are_the_committed_record() -> None:
+    found: Any = record("speed/cuda-first-run.json")
+    replays = [r["seconds"] for r in found["throughput"] if (r["model"], r["mode"]) == ("lformer", "replay")]
+    assert "{:.3f} ms in TF32 and {:.3f} ms in".format(*(1e3 * s for s in replays)) in README
+    for cell in found["million"][:2]:
+        assert f"{1e3 * cell['seconds']:.1f} ms and" in README
+        assert f"{cell['peak_bytes'] / 2**30:.2f} GiB" in README
+
+
 def test_the_gpu_tables_are_the_committed_record() -> None:
     assert README.count(speed_gpu.BEGIN) == README.count(speed_gpu.END) == 1
     if not (ROOT / "results" / "speed" / "cuda.json").exists():

@@ -298,7 +298,8 @@ class LFormer(nn.Module):
             _require_later(torch.where((state.rows > 0) & (batch.lengths > 0), gap, 0))
             first = torch.where(state.rows > 0, gap.to(first.dtype), first)
         first = torch.where(batch.lengths > 0, first, 0)  # an empty series has no first row
-        return torch.cat([first[:, None], batch.deltas[:, 1:]], dim=1)
+        rows = torch.arange(batch.deltas.shape[1], device=first.device)
+        return torch.where(rows == 0, first[:, None], batch.deltas)  # not a slice: an exported length may be anything
 
 
 def _last_time(batch: IrregularBatch, state: State | None) -> Tensor:

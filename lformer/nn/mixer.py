@@ -13,6 +13,8 @@ from lformer.batch import IrregularBatch
 from lformer.nn.attention import Interpolation, LayerState, LiquidGatedAttention
 from lformer.ops.fused.plan import MixerWeights, not_launched, unsupported
 
+PROVEN = ((64, 4),)  # width and heads that "auto" fuses; "fused" takes every size that the kernels do
+
 
 class SwiGLU(nn.Module):
     """SwiGLU(H) = [SiLU(H W_1) ⊙ (H W_2)] W_3, no biases."""
@@ -121,6 +123,8 @@ class LiquidMixer(nn.Module):
             return f"backend={time.backend!r}"
         if time.backend == "auto" and not x.is_cuda:
             return f'x is on {x.device}; backend="auto" fuses on CUDA alone'
+        if time.backend == "auto" and (time.width, time.heads) not in PROVEN:
+            return f'backend="auto" fuses the sizes that were measured on a GPU, (width, heads) = {PROVEN}'
         if time.output_gate is None or time.gate is None:
             return "an ablation takes away the output gate or the rate that the input sets"
         if changed := self._changed():

@@ -318,10 +318,19 @@ def test_rows_without_kernels_are_not_fused(device: str) -> None:
 
 @pytest.mark.gpu
 def test_exact_float32_is_not_fused() -> None:
-    block = mixer(SMALL, False, "sequence", backend="auto").float().cuda()
-    x, deltas, _ = series(5, 32)
+    block = mixer(PAPER, False, "sequence", backend="auto").float().cuda()
+    x, deltas, _ = series(5, 64)
     torch.set_float32_matmul_precision("highest")
     assert "set_float32_matmul_precision" in block.why_not_fused(x.float().cuda(), deltas.cuda())
+
+
+@pytest.mark.gpu
+def test_auto_fuses_what_was_measured_and_fused_what_was_asked_for() -> None:
+    torch.set_float32_matmul_precision("high")
+    for size, backend, fuses in ((PAPER, "auto", True), (SMALL, "auto", False), (SMALL, "fused", True)):
+        block = mixer(size, False, "sequence", backend=backend).float().cuda()
+        x, deltas, _ = series(5, size[0])
+        assert ("measured" in block.why_not_fused(x.float().cuda(), deltas.cuda())) is not fuses
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="tells what the CPU does")
@@ -477,7 +486,7 @@ def test_hidden_slices_cover_the_width_once(F: int, widest: int, narrowest: int,
 @pytest.mark.gpu
 @torch.no_grad()
 def test_autocast_runs_fused_in_bfloat16() -> None:
-    model, plain = models(backend="auto")
+    model, plain = models(backend="auto", width=64, heads=4, hidden=176)
     exact = plain(irregular_batch(L=300, dtype=torch.float64))
     batch = irregular_batch(L=300, dtype=torch.float32).to("cuda")
     model.float().cuda()
