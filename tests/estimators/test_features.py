@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from lformer import LFormerClassifier, LFormerRegressor, Panel
+from lformer import LFormer, LFormerClassifier, LFormerRegressor, Panel
 from lformer.data.dataset import Targets
+from lformer.estimators import base
 from lformer.estimators.features import Features
 from lformer.estimators.hiding import HidingPart, hide_some
 
@@ -73,8 +76,13 @@ def test_what_is_hidden_differs_from_epoch_to_epoch_and_repeats() -> None:
         found = sorted(part.training_batches(8, epoch), key=lambda b: float(b.targets.sum()))  # type: ignore[union-attr]
         return [b.values.flatten().tolist() for b in found]
 
+    def left(epoch: int) -> dict[int, int]:
+        """How many rows of each series an epoch shows."""
+        pairs = [zip(b.index.tolist(), b.lengths.tolist(), strict=True) for b in part.training_batches(8, epoch)]  # type: ignore[union-attr]
+        return {series: length for batch in pairs for series, length in batch}
+
     assert rows(0) == rows(0)
-    assert rows(0) != rows(1)
+    assert left(0) != left(1)
     asked = np.concatenate([b.targets.flatten() for b in part.training_batches(8, 0)])  # type: ignore[union-attr]
     assert sorted(asked.tolist()) == list(range(40))
     assert next(b.values.shape for b in part.batches(40)) == (40, panel.lengths.max(), features.width)
@@ -89,6 +97,7 @@ def test_hidden_shares_by_count() -> None:
     assert kept == pytest.approx(0.8**3, abs=0.02)  # neither channel, row nor observation
     never = 1 - np.mean([left[[i]].compact().observed.any(axis=0).mean() for i in range(400)])  # type: ignore[union-attr]
     assert never == pytest.approx(0.2, abs=0.03)
+    assert (left.values[~left.observed] == 0).all()
     assert (left.lengths >= 1).all()
     assert np.array_equal(left.first_times(), panel.first_times())
     same = hide_some(panel, 0.0, rng)
@@ -123,6 +132,21 @@ def test_members_are_trained_apart_and_answer_together() -> None:
     assert [row["member"] for row in three.history_] == [0] * 3 + [1] * 3 + [2] * 3
     again = LFormerRegressor(**small, members=3).fit(X, y)
     assert np.array_equal(again.predict(X), three.predict(X))
+
+
+def test_every_member_has_its_own_weights_and_validation_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[tuple[bytes, tuple[int, ...]]] = []
+    train = base.fit
+
+    def watch(model: LFormer, task: Any, splits: Any, *args: Any, **kwargs: Any) -> Any:
+        begun.append((model.head[0].weight.detach().numpy().tobytes(), tuple(splits.validation.members)))  # type: ignore[index, union-attr]
+        return train(model, task, splits, *args, **kwargs)
+
+    monkeypatch.setattr(base, "fit", watch)
+    rng = np.random.default_rng(6)
+    X = [(np.sort(rng.random(4)), rng.standard_normal((4, 2))) for _ in range(40)]
+    LFormerRegressor(width=8, heads=1, depth=1, max_epochs=1, members=3, random_state=0).fit(X, rng.standard_normal(40))
+    assert len({weights for weights, _ in begun}) == len({held for _, held in begun}) == 3
 
 
 def test_a_warm_start_goes_on_with_every_member() -> None:
