@@ -15,7 +15,7 @@ tags:
 ---
 # {name}
 
-An `{name}` of [lformer](https://pypi.org/project/lformer/). It reads the channels {channels}.
+An `{name}` of the Python library lformer. It reads the channels {channels}.
 
 ```python
 from lformer import {name}
