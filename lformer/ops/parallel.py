@@ -38,7 +38,7 @@ def _noncausal(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor) ->
     its weight as many digits as the exponent has.
     """
     exact = decay if decay.device.type == "mps" else decay.double()
-    c = exact.cumsum(dim=1)
+    c = exact.mT.cumsum(dim=-1).mT.contiguous()  # along the last axis: along another one, GPUs scan column by column
     middle = exact.sum(dim=1, keepdim=True) / 2  # (B, 1, H)
     fade = torch.exp(-middle).to(q.dtype).mT[..., None]  # (B, H, 1, 1)
     k = k * (torch.exp(c - middle) * -torch.expm1(-exact)).to(k.dtype)[..., None]

@@ -21,7 +21,8 @@ from lformer.bench.speed.sweep import SpeedConfig, sweep
 from lformer.bench.speed.throughput import Rate, throughput
 from lformer.bench.speed.timing import Budget
 
-OURS = ("lformer", "lformer-causal", "lformer-plain", "lformer-plain-causal")
+FUSED = ("lformer", "lformer-causal")
+OURS = (*FUSED, "lformer-plain", "lformer-plain-causal")
 PEERS = ("gru", "transformer", "mamba", "simple-gla")  # those that can run here
 SHORT = Budget(20, 0.3)
 SHAPE = {"width": peers.WIDTH, "depth": peers.DEPTH, "heads": peers.HEADS}
@@ -139,7 +140,7 @@ def run(config: StudiesConfig, progress: Callable[[object], None] = lambda cell:
 
 
 def _measure(record: Record, progress: Callable[[object], None]) -> None:
-    """Short studies first: the deadline then costs long series only."""
+    """Short studies first, then what is fused: the deadline then costs long series of the others only."""
     config = record.config
     record.rates = machine.rates(config.device, config.matrix, config.copied, config.budget)
     for rate in throughput(config.models, *config.inference, config.device, config.budget, record.left() / 2):
@@ -153,9 +154,11 @@ def _measure(record: Record, progress: Callable[[object], None]) -> None:
         for cell in sweep(one):
             record.million.append(cell)
             _note(record, cell, progress)
-    for cell in sweep(config.sweep(deadline=record.left())):
-        record.lengths.append(cell)
-        _note(record, cell, progress)
+    fused = tuple(name for name in config.models if name in FUSED)
+    for models in (fused, tuple(name for name in config.models if name not in fused)):
+        for cell in sweep(config.sweep(models=models, deadline=record.left())) if models else ():
+            record.lengths.append(cell)
+            _note(record, cell, progress)
 
 
 def _note(record: Record, cell: object, progress: Callable[[object], None]) -> None:
