@@ -49,7 +49,9 @@ class TrainConfig:
         clip: largest gradient norm; None does not clip.
         patience: epochs without a better validation metric before stopping; None never stops early.
         time_limit: seconds after which the run stops with `TimeLimitError`; None has no limit.
-        accelerator, devices, nodes, precision: passed to Lightning.
+        accelerator, devices, nodes: passed to Lightning.
+        precision: "tf32" is float32 whose products on a GPU round their operands to TF32, as the fused kernels want it
+            (on a CPU nothing is rounded); "32-true" never rounds; "bf16-mixed" and "64-true" as Lightning has them.
         log: "none", "csv" or "tensorboard", under the folder of the run.
     """
 
@@ -65,7 +67,7 @@ class TrainConfig:
     accelerator: str = "auto"
     devices: int | str = 1
     nodes: int = 1
-    precision: Literal["32-true", "bf16-mixed", "64-true"] = "32-true"
+    precision: Literal["tf32", "32-true", "bf16-mixed", "64-true"] = "tf32"
     log: Literal["none", "csv", "tensorboard"] = "none"
 
 
@@ -136,19 +138,37 @@ def fit(
         module = _Training(model, task, splits, config, seed, began, report)
         last = home / "last.ckpt"
         history = _earlier(last, module) if last.is_file() else []
-        if not finished(history, task, config):
-            _train(module, home, last if history else None, progress)
-            history = module.history
-        best = _load(home / "best.ckpt")
-        module.load_state_dict(best["state_dict"])
+        with rounding(config):
+            if not finished(history, task, config):
+                _train(module, home, last if history else None, progress)
+                history = module.history
+            best = _load(home / "best.ckpt")
+            module.load_state_dict(best["state_dict"])
+            with module.where_it_was_trained():
+                metrics = evaluate(model, task, splits.test, config.batch_size)
+                validation = evaluate(model, task, splits.validation, config.batch_size)
     return Result(
-        metrics=evaluate(model, task, splits.test, config.batch_size),
-        validation=evaluate(model, task, splits.validation, config.batch_size),
+        metrics=metrics,
+        validation=validation,
         best_epoch=int(best["epoch"]),
         epochs=len(history),
         seconds=time.perf_counter() - began,
         history=history,
     )
+
+
+@contextmanager
+def rounding(config: TrainConfig) -> Iterator[None]:
+    """Inside, products are rounded as `config.precision` says; a run on a CPU leaves the setting alone."""
+    if config.precision != "tf32" or config.accelerator == "cpu" or not torch.cuda.is_available():
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _train(module: _Training, home: Path, resume: Path | None, progress: bool) -> None:
@@ -166,7 +186,7 @@ def _train(module: _Training, home: Path, resume: Path | None, progress: bool) -
             accelerator=config.accelerator,
             devices=config.devices,
             num_nodes=config.nodes,
-            precision=config.precision,
+            precision="32-true" if config.precision == "tf32" else config.precision,
             gradient_clip_val=config.clip,
             callbacks=callbacks,
             logger=_logger(config, home),
@@ -233,6 +253,20 @@ class _Training(pl.LightningModule):
         self.history: History = []
         self._deadline = None if config.time_limit is None else began + config.time_limit
         self._losses: list[Tensor] = []
+        self._trained_on: torch.device | None = None
+
+    def on_train_start(self) -> None:
+        self._trained_on = self.device
+
+    @contextmanager
+    def where_it_was_trained(self) -> Iterator[None]:
+        """Inside, the model is on the device of its training; Lightning brings it back to the CPU at the end."""
+        before = next(self.model.parameters()).device
+        self.model.to(self._trained_on or before)
+        try:
+            yield
+        finally:
+            self.model.to(before)
 
     def train_dataloader(self) -> _Epoch:
         return _Epoch(self)

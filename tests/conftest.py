@@ -13,3 +13,12 @@ def nan_filled_memory() -> Iterator[None]:
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(before)
+
+
+@pytest.fixture(autouse=True)
+def same_products() -> Iterator[None]:
+    """How float32 products are rounded belongs to the process; a test that changes it changes it for itself."""
+    before = torch.get_float32_matmul_precision()
+    yield
+    if torch.get_float32_matmul_precision() != before:
+        torch.set_float32_matmul_precision(before)

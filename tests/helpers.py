@@ -38,3 +38,19 @@ def relative_error(actual: Tensor, expected: Tensor) -> float:
         return float("inf")
     scale = expected.detach().abs().max().clamp(min=torch.finfo(torch.float64).tiny)
     return float((actual.detach().double() - expected.detach().double()).abs().max() / scale)
+
+
+def require_close(actual: Tensor, plain: Tensor, exact: Tensor) -> None:
+    """Error at most twice that of plain PyTorch in the same precision, and 4 units of the last digit of the largest.
+
+    On a GPU, products of float32 are TF32, whose last digit is 2^-10.
+    """
+    assert actual.dtype == plain.dtype
+    assert torch.isfinite(actual).all()
+
+    def error(x: Tensor) -> float:
+        return float((x.double().cpu() - exact.cpu()).abs().max())
+
+    tf32 = plain.is_cuda and plain.dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
+    digit = 2.0**-10 if tf32 else torch.finfo(plain.dtype).eps
+    assert error(actual) <= 2 * error(plain) + 4 * digit * float(exact.abs().max())

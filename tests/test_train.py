@@ -3,12 +3,13 @@
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from lformer import IrregularBatch, LFormer, data, metrics, tasks
+from lformer import IrregularBatch, LFormer, data, metrics, tasks, train
 from lformer.bench.recipes import recipe
 from lformer.evaluate import evaluate, predict
 from lformer.ops import checks
@@ -211,3 +212,38 @@ def test_predictions_come_in_order_whatever_the_batch_size(trained: tuple[LForme
     assert float(metrics.summed_absolute(at_once, part.clean).mean()) == pytest.approx(
         evaluate(model, TASK, part)["mae"]
     )
+
+
+@pytest.mark.parametrize(
+    ("precision", "accelerator", "inside"),
+    [
+        ("tf32", "auto", "high"),
+        ("tf32", "cpu", "highest"),
+        ("32-true", "gpu", "highest"),
+        ("64-true", "gpu", "highest"),
+    ],
+)
+def test_products_are_rounded_on_a_gpu_alone_and_only_during_the_run(
+    precision: Any, accelerator: str, inside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert torch.get_float32_matmul_precision() == "highest"
+    with train.rounding(TrainConfig(precision=precision, accelerator=accelerator)):
+        assert torch.get_float32_matmul_precision() == inside
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_model_is_tested_on_the_gpu_that_trained_it_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    evaluate = train.evaluate
+
+    def watched(model: LFormer, *arguments: Any) -> dict[str, float]:
+        seen.append((next(model.parameters()).device.type, torch.get_float32_matmul_precision()))
+        return evaluate(model, *arguments)
+
+    monkeypatch.setattr(train, "evaluate", watched)
+    model, _ = short_run(epochs=1, accelerator="gpu")
+    assert set(seen) == {("cuda", "high")}
+    assert next(model.parameters()).device.type == "cpu"

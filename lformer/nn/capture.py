@@ -174,8 +174,15 @@ def _record(model: nn.Module, batch: IrregularBatch) -> Recording:
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 output = _run(model, inputs)
         except RuntimeError as error:
+            _end_random_capture()
             raise RuntimeError(
                 f"{type(model).__name__} cannot be recorded as a CUDA graph ({str(error).splitlines()[0]}). A recorded "
                 "model must not wait for the GPU, read values or choose kernels by them. Call the model itself."
             ) from error
     return Recording(inputs, output, graph.replay)
+
+
+def _end_random_capture() -> None:
+    """A recording that fails leaves the generator waiting for its end; a copy of its state does not wait."""
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    generator.graphsafe_set_state(generator.clone_state())

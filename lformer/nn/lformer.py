@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from lformer.batch import IrregularBatch, mean_interval
+from lformer.nn import fused_model
 from lformer.nn.attention import LayerState, LiquidGatedAttention, Mu, OutputGate, Rate, one_of
 from lformer.nn.embedder import Embedder, Embedding, TimeEmbedding
-from lformer.nn.mixer import FeedForward, LiquidMixer, SwiGLU, can_fill, fill_intervals, has_hooks, run_fused
+from lformer.nn.mixer import FeedForward, LiquidMixer, SwiGLU, can_fill, fill_intervals
 from lformer.nn.predictor import Answer, Pool, Pooling, head
 from lformer.nn.query import Merged, check_answer, merge
 from lformer.nn.softmax import SoftmaxAttention
@@ -167,10 +168,12 @@ class LFormer(nn.Module):
             (B, O), (B, L, O) or (B, Q, O) as `config.answer` says, and the new state if asked for.
         """
         check_answer(self.config.answer, batch)
+        if state is None and not return_state and not fused_model.why_not_embedded(self, batch):
+            return fused_model.embedded(self, batch)
         x, deltas, lengths, reads, merged = self._rows(batch, state)
         x = self.dropout(x)
-        if state is None and not return_state and not self._why_not_stacked(x, deltas, reads):
-            return self._stacked(x, deltas, lengths)
+        if state is None and not return_state and not fused_model.why_not_stacked(self.blocks, x, deltas, reads):
+            return fused_model.stacked(self, x, deltas, lengths)
 
         layers: list[LayerState] = []
         for n, mixer in enumerate(self.blocks):
@@ -249,7 +252,7 @@ class LFormer(nn.Module):
 
     def _rows(self, batch: IrregularBatch, state: State | None) -> Rows:
         """What enters the first mixer: the embedded rows, the queries among them."""
-        x, deltas = self.embedder(batch.values, batch.times), self._intervals(batch, state)
+        x, deltas = self.embedder(batch.values, batch.times), self.intervals(batch, state)
         if batch.query_times is None:
             return Rows(x, deltas, batch.lengths, None, None)
         empty = batch.values.new_zeros(*batch.query_times.shape, *batch.values.shape[2:])
@@ -258,30 +261,11 @@ class LFormer(nn.Module):
         x = merged.arrange(x, self.embedder(empty, batch.query_times))
         return Rows(x, merged.deltas, merged.lengths, merged.reads, merged)
 
-    def _stacked(self, x: Tensor, deltas: Tensor, lengths: Tensor) -> Tensor:
-        """From the embedded rows to the answers, all mixers in one call, which also takes the mean of the rows."""
-        series, mean = self.config.answer == "series", self.pool.kind == "mean"
-        x = run_fused(self.blocks, x, deltas, lengths, pool=series and mean)
-        if series and not mean:
-            x = self.pool(self.pool.add(self.pool.start(len(x), x), x, lengths), lengths)
-        return self.head(x)
-
-    def _why_not_stacked(self, x: Tensor, deltas: Tensor, reads: Tensor | None) -> str:
-        """Why the mixers run one by one, each fused where it can be; empty if all of them are one call."""
-        for mixer in self.blocks:
-            if reason := mixer.why_not_fused(x, deltas, reads):
-                return reason
-        if any(has_hooks(mixer) for mixer in self.blocks):
-            return "a mixer has hooks"
-        if len({(mixer.liquid.causal, mixer.liquid.gate_norm) for mixer in self.blocks}) > 1:
-            return "the mixers differ"
-        return ""
-
     def _first(self, dtype: torch.dtype) -> Tensor:
         """The first interval of a series that must not look ahead."""
         return self.first_interval.to(dtype) * (self.config.first_interval == "typical")
 
-    def _intervals(self, batch: IrregularBatch, state: State | None) -> Tensor:
+    def intervals(self, batch: IrregularBatch, state: State | None) -> Tensor:
         """(B, L) deltas with the first interval of every series filled in."""
         if batch.deltas.shape[1] == 0:
             return batch.deltas

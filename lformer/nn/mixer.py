@@ -13,8 +13,6 @@ from lformer.batch import IrregularBatch
 from lformer.nn.attention import Interpolation, LayerState, LiquidGatedAttention
 from lformer.ops.fused.plan import MixerWeights, not_launched, unsupported
 
-PROVEN = ((64, 4),)  # width and heads that "auto" fuses; "fused" takes every size that the kernels do
-
 
 class SwiGLU(nn.Module):
     """SwiGLU(H) = [SiLU(H W_1) ⊙ (H W_2)] W_3, no biases."""
@@ -41,6 +39,9 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)"""
         return self.down(F.relu(self.up(x)))
+
+
+KNOWN = (LiquidGatedAttention, Interpolation, SwiGLU, nn.Linear, nn.LayerNorm, nn.Dropout)  # parts of a fused block
 
 
 class LiquidMixer(nn.Module):
@@ -123,8 +124,6 @@ class LiquidMixer(nn.Module):
             return f"backend={time.backend!r}"
         if time.backend == "auto" and not x.is_cuda:
             return f'x is on {x.device}; backend="auto" fuses on CUDA alone'
-        if time.backend == "auto" and (time.width, time.heads) not in PROVEN:
-            return f'backend="auto" fuses the sizes that were measured on a GPU, (width, heads) = {PROVEN}'
         if time.output_gate is None or time.gate is None:
             return "an ablation takes away the output gate or the rate that the input sets"
         if changed := self._changed():
@@ -139,6 +138,13 @@ class LiquidMixer(nn.Module):
             return "dropout acts inside the block"
         return unsupported(_entering(x), time.width, time.heads, time.causal, time.gate_norm)
 
+    @property
+    def shape(self) -> tuple[bool, str, int, int]:
+        """What the fused kernels of several blocks in one call must have in common, beside the width."""
+        assert isinstance(self.channel_mixer, SwiGLU)
+        hidden = self.channel_mixer.down.in_features
+        return self.liquid.causal, self.liquid.gate_norm, self.liquid.heads, hidden
+
     def fused_weights(self) -> MixerWeights:
         """The parameters in the order of the fused kernels, of a block that `why_not_fused` has nothing against."""
         time, channel = self.liquid, self.channel_mixer
@@ -146,21 +152,21 @@ class LiquidMixer(nn.Module):
         assert time.gate is not None
         assert time.mu is not None
         assert isinstance(channel, SwiGLU)
+        theta = time.mu.theta
         return MixerWeights(
             self.time_norm.weight, self.time_norm.bias, time.query.weight, time.query.bias, time.key.weight,
             time.key.bias, time.value.weight, time.value.bias, time.output_gate.weight, time.output_gate.bias,
-            time.gate.weight, time.gate.bias, time.mu().expand(time.heads), time.mix.weight, self.channel_norm.weight,
-            self.channel_norm.bias, channel.up.weight, channel.down.weight,
+            time.gate.weight, time.gate.bias, theta if len(theta) == time.heads else theta.expand(time.heads),
+            time.mix.weight, self.channel_norm.weight, self.channel_norm.bias, channel.up.weight, channel.down.weight,
         )  # fmt: skip
 
     def _changed(self) -> str:
         """What somebody put into this block that the fused kernels would pass over; empty if nothing."""
-        known = (LiquidMixer, LiquidGatedAttention, Interpolation, SwiGLU, nn.Linear, nn.LayerNorm, nn.Dropout)
-        for name, module in self.named_modules():
-            if type(module) not in known:
-                return f"{name or 'the mixer'} is a {type(module).__name__}"
-            if module is not self and has_hooks(module):
-                return f"{name} has hooks"
+        if type(self) is not LiquidMixer:
+            return f"the mixer is a {type(self).__name__}"
+        for name, module in self._modules.items():
+            if reason := _why_unknown(name, module):
+                return reason
         norms = (self.time_norm, self.channel_norm)
         if any(norm.eps != 1e-5 or norm.weight is None or norm.bias is None for norm in norms):
             return "a layer norm is not the usual one"
@@ -168,6 +174,21 @@ class LiquidMixer(nn.Module):
 
     def _channels(self, x: Tensor) -> Tensor:
         return x + self.dropout(self.channel_mixer(self.channel_norm(x)))
+
+
+def _why_unknown(name: str, module: nn.Module | None) -> str:
+    """Why the fused kernels would not do what this part of a block does; empty if they would.
+
+    It is asked on every call, and `named_modules` takes longer than a kernel.
+    """
+    if module is None or type(module) not in KNOWN:
+        return f"{name} is a {type(module).__name__}"
+    if has_hooks(module):
+        return f"{name} has hooks"
+    for part, inner in module._modules.items():
+        if reason := _why_unknown(f"{name}.{part}", inner):
+            return reason
+    return ""
 
 
 def run_fused(

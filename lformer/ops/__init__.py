@@ -29,17 +29,17 @@ def choose_backend(
 ) -> str:
     """The name of the backend that a call with this `backend` and these tensors runs.
 
-    The rule of "auto" stands here and nowhere else: "parallel". The kernels of "fused" are for those who ask for them,
-    until they have been measured on a GPU; whole mixers are fused on their own (`nn.LiquidMixer`). Without tensors only
-    the name is checked.
+    The rule of "auto" stands here and nowhere else: "fused" on CUDA where its kernels take the tensors and products may
+    be rounded (half precision, or TF32 allowed), else "parallel". Without tensors only the name is checked.
     """
     if backend not in ("auto", "fused", *BACKENDS):
         known = ", ".join(map(repr, (*BACKENDS, "fused")))
         raise ValueError(f"backend must be 'auto' or one of {known}; got {backend!r}.")
-    if backend == "auto":
-        return "parallel"
     if q is None or k is None or v is None or decay is None:
-        return backend
+        return "parallel" if backend == "auto" else backend
+    if backend == "auto":
+        fuse = q.is_cuda and fused.rounds(q, k, v) and not fused.unsupported(q, k, v, decay, state)
+        return "fused" if fuse else "parallel"
     if backend == "fused" and (reason := fused.unsupported(q, k, v, decay, state)):
         raise ValueError(f"backend 'fused' cannot run here: {reason}. Use backend='auto' or 'parallel'.")
     return backend

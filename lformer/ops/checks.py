@@ -40,6 +40,11 @@ def readable(*tensors: Tensor) -> bool:
     return not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 
 
+def exporting() -> bool:
+    """True inside `torch.export`, where a length may be a symbol. PyTorch 2.11 says so inside `torch.compile` too."""
+    return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
+
+
 def wide_dtype(*tensors: Tensor | None) -> torch.dtype:
     """The dtype sums and exponents are kept in: float32, or float64 if any input is."""
     return torch.float64 if any(t is not None and t.dtype == torch.float64 for t in tensors) else torch.float32

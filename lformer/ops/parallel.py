@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lformer.ops import checks
+
 GROUP = 32  # chunks whose states are resolved in one product; more are grouped, level by level
 
 
@@ -86,7 +88,7 @@ def _causal(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor) -> tu
     L, K, V = q.shape[1], q.shape[3], v.shape[3]
     if L == 0:
         return torch.zeros_like(v), state
-    exporting = torch.compiler.is_exporting()  # then L is a symbol, and the plan must not depend on it
+    exporting = checks.exporting()  # then L is a symbol, and the plan must not depend on it
     T = chunk_length(K, V) if exporting else min(L, chunk_length(K, V))
     q, k, v = (_split(x, T, dim=1).permute(0, 3, 1, 2, 4) for x in (q, k, v))  # (B, H, N, T, ·)
     decay = _split(decay, T, dim=1).permute(0, 3, 1, 2)  # (B, H, N, T)
@@ -149,7 +151,7 @@ def _split(x: Tensor, size: int, dim: int) -> Tensor:
     length = x.shape[dim]
     missing = _parts(length, size) * size - length
     x = F.pad(x, (0, 0) * (x.dim() - 1 - dim) + (0, missing))
-    if torch.compiler.is_exporting():
+    if checks.exporting():
         return x.unfold(dim, size, size).movedim(-1, dim + 1)  # as unflatten, without a proof that the sizes divide
     return x.unflatten(dim, (-1, size))
 
@@ -160,11 +162,11 @@ def _parts(length: int, size: int) -> int:
     While exporting, `length` is a symbol; two spare parts of padding keep every size above 1 for any length, so that
     the graph holds for all of them.
     """
-    return length // size + 2 if torch.compiler.is_exporting() else (length + size - 1) // size
+    return length // size + 2 if checks.exporting() else (length + size - 1) // size
 
 
 def _first(x: Tensor, length: int, dim: int) -> Tensor:
     """The first `length` entries along `dim`; by index while exporting, where a slice would ask for a proof."""
-    if torch.compiler.is_exporting():
+    if checks.exporting():
         return x.index_select(dim, torch.arange(length, device=x.device))
     return x.narrow(dim, 0, length)

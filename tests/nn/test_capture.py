@@ -206,8 +206,11 @@ def test_a_model_that_cannot_be_recorded_is_named(monkeypatch: pytest.MonkeyPatc
             raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
     net.register_forward_hook(refuse)
+    ended: list[bool] = []
+    monkeypatch.setattr(module, "_end_random_capture", lambda: ended.append(True))
     with pytest.raises(RuntimeError, match=r"LFormer cannot be recorded .* \(operation not .* capturing\)"):
         module._record(net, irregular_batch())
+    assert ended == [True]
 
 
 # --- on a GPU ---
@@ -270,6 +273,7 @@ def test_a_model_that_reads_values_cannot_be_recorded_and_the_device_works_on() 
     with pytest.raises(RuntimeError, match="Reads cannot be recorded as a CUDA graph"):
         capture(Reads().eval())(batch)
     assert bool(torch.isfinite(batch.values.sum()))
+    assert bool(torch.isfinite(torch.randn(3, device="cuda")).all())  # random numbers too
 
 
 @pytest.mark.gpu

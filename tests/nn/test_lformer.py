@@ -311,8 +311,8 @@ def test_the_first_interval_is_the_mean_of_the_series_or_the_fitted_one() -> Non
     )
     model = build()
     model.first_interval.fill_(0.25)
-    assert model._intervals(batch, None)[:, 0].tolist() == [2.5, 0.25, 0.25]
-    assert build(causal=True, gate_norm="prefix")._intervals(batch, None)[:, 0].tolist() == [1.0, 1.0, 1.0]
+    assert model.intervals(batch, None)[:, 0].tolist() == [2.5, 0.25, 0.25]
+    assert build(causal=True, gate_norm="prefix").intervals(batch, None)[:, 0].tolist() == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(("causal", "norm", "answer"), [(False, "sequence", "series"), (True, "prefix", "query")])

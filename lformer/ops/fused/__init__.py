@@ -5,7 +5,8 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from lformer.ops.fused.plan import interpreted
+from lformer.ops import checks
+from lformer.ops.fused.plan import interpreted, tf32_allowed
 
 WIDEST = 128  # the largest K and V
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -26,9 +27,14 @@ def unsupported(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor | 
             return f"they do not take {str(x.dtype).removeprefix('torch.')}"
     if max(q.shape[-1], v.shape[-1]) > WIDEST:
         return f"keys of {q.shape[-1]} and values of {v.shape[-1]} entries are wider than {WIDEST}"
-    if torch.compiler.is_exporting():
+    if checks.exporting():
         return "an exported program holds plain PyTorch only"
     # The same private question as in `checks.readable`, which a compiler cannot be asked.
     if not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None:
         return "torch.func cannot transform them"
     return ""
+
+
+def rounds(*operands: Tensor) -> bool:
+    """True if products of these operands are rounded anyway: all in half precision, or TF32 allowed for float32."""
+    return tf32_allowed() or all(x.dtype in (torch.bfloat16, torch.float16) for x in operands)

@@ -1,5 +1,6 @@
-"""Liquid gated attention as operators that autograd and torch.compile know, and the launches behind them.
+"""Liquid gated attention as functions that autograd and torch.compile know, and the launches behind them.
 
+`torch.compile` sees custom operators; an eager call goes around them, for their checks take longer than small kernels.
 Deterministic: no atomics, and sums over programs are taken in a fixed order that does not depend on the batch.
 """
 
@@ -12,9 +13,9 @@ from torch import Tensor
 from torch.library import custom_op
 
 from lformer.ops.fused import attention_kernels as kernels
-from lformer.ops.fused.plan import interpreted
+from lformer.ops.fused.plan import interpreted, tf32_allowed
 
-Launched = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # of each of the four operators
+Launched = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # by each of the four passes
 
 
 class Launch(NamedTuple):
@@ -26,13 +27,17 @@ class Launch(NamedTuple):
     stages: int
 
 
-# By the larger of K and V, rounded up to a power of two.
+# By the larger of K and V, rounded up to a power of two. A warp has 16 rows of a chunk: with more than 4 of them some
+# would do the work of others again.
 LAUNCHES = {
     16: Launch(chunk=64, block=16, warps=4, stages=2),
     32: Launch(chunk=64, block=32, warps=4, stages=2),
-    64: Launch(chunk=64, block=32, warps=8, stages=1),
-    128: Launch(chunk=64, block=32, warps=8, stages=1),
+    64: Launch(chunk=64, block=32, warps=4, stages=1),
+    128: Launch(chunk=64, block=32, warps=4, stages=1),
 }
+# Triton 3.6 compiles a causal chunk of 64 rows in bfloat16 to wrong numbers and wrong addresses on Hopper; with 32 rows
+# it takes other instructions and is right.
+BFLOAT16_CHUNK = 32
 FAR = 2**24  # between rows that far apart, offsets within a chunk could leave 32 bits
 CARRY = 256  # entries of a memory that one program carries through the segments
 GROUP = 16  # chunks whose decay one program sums
@@ -43,9 +48,13 @@ def attention(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor, cau
     """(B, L, H, K), (B, L, H, K), (B, L, H, V), (B, L, H), (B, H, K, V) -> (B, L, H, V) like v, (B, H, K, V)."""
     if v.numel() == 0:
         return torch.zeros_like(v), state
-    if causal or q.shape[1] == 1:  # one row reads itself either way
-        return causal_forward(q, k, v, decay, state)[:2]
-    return whole_forward(q, k, v, decay, state)[:2]
+    form = CAUSAL if causal or q.shape[1] == 1 else WHOLE  # one row reads itself either way
+    operands = (q, k, v, decay, state)
+    if torch.compiler.is_compiling():
+        return form.operator(*operands)[:2]
+    if torch.is_grad_enabled() and any(x.requires_grad for x in operands):
+        return _Eager.apply(form, *operands)
+    return form.forward(*operands)[:2]
 
 
 # --- the plan of a call ---
@@ -78,11 +87,13 @@ class Plan(NamedTuple):
         return {"num_warps": self.launch.warps, "num_stages": self.launch.stages}
 
 
-def make_plan(q: Tensor, v: Tensor) -> Plan:
+def make_plan(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Plan:
     """About as many segments as chunks in each, so that neither the walk within nor the one between them is long."""
     B, L, H, K = q.shape
     V = v.shape[-1]
     launch = LAUNCHES[max(_padded(K), _padded(V))]
+    if causal and _precision(q, k, v) == "bf16":
+        launch = launch._replace(chunk=BFLOAT16_CHUNK)
     N = _parts(L, launch.chunk)
     chunks = 1
     while chunks * chunks < N:
@@ -102,14 +113,14 @@ def _padded(width: int) -> int:
 def _precision(*operands: Tensor) -> str:
     """How products take their operands: as bfloat16 if all are, else as PyTorch takes those of float32.
 
-    Where PyTorch keeps all digits, each operand is split into three bfloat16 parts: float32 to its last digits, on
-    tensor cores. Products in float32 itself would not fit the registers.
+    Where PyTorch keeps all digits, each operand is split into two TF32 parts: float32 to its last digits, on tensor
+    cores. Products in float32 itself would not fit the registers.
     """
     if all(x.dtype == torch.bfloat16 for x in operands):
         return "bf16"
-    if torch.backends.cuda.matmul.fp32_precision == "tf32":
+    if tf32_allowed():
         return "tf32"
-    return "ieee" if interpreted() else "bf16x6"
+    return "ieee" if interpreted() else "tf32x3"
 
 
 def _rows(x: Tensor) -> tuple[Any, ...]:
@@ -143,15 +154,15 @@ class Scan(NamedTuple):
     """The memory before every chunk, in two parts: written since its segment began, and at that beginning."""
 
     inside: Tensor  # (B, N, H, K, V)
-    since: Tensor  # (B, N, H) decay since the segment began
+    since: Tensor  # (B, N, H) decay since the segment began, float64
     starts: Tensor  # (B, S, H, K, V)
 
 
 def _scan(x: Tensor, z: Tensor, decay: Tensor, state: Tensor, plan: Plan, backwards: bool) -> tuple[Scan, Tensor]:
     """All memories that the products of x and z leave, and the last one."""
     B, _, H, K, V, N, S, chunks, _ = plan
-    inside, since = _empty(x, B, N, H, K, V), _empty(x, B, N, H)
-    ends, spans = _empty(x, B, S, H, K, V), _empty(x, B, S, H)
+    inside, since = _empty(x, B, N, H, K, V), _empty(x, B, N, H, dtype=torch.float64)
+    ends, spans = _empty(x, B, S, H, K, V), _empty(x, B, S, H, dtype=torch.float64)
     starts, final = _empty(x, B, S, H, K, V), _empty(x, B, H, K, V)
     kernels.scan_segments[(B * S * H * _parts(V, plan.block),)](
         *_rows(x), *_rows(z), *_rows(decay), inside, since, ends, spans, plan.L, H, N, S, chunks,
@@ -163,11 +174,10 @@ def _scan(x: Tensor, z: Tensor, decay: Tensor, state: Tensor, plan: Plan, backwa
     return Scan(inside, since, starts), final
 
 
-@custom_op("lformer::causal_attention", mutates_args=())
 @_on_its_device
 def causal_forward(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor) -> Launched:
     """Output, final state, and the memories that the backward pass needs."""
-    plan = make_plan(q, v)
+    plan = make_plan(q, k, v, causal=True)
     B, L, H, _, V, N, S, chunks, _ = plan
     scan, final = _scan(k, v, decay, state, plan, backwards=False)
     y = _empty(q, B, L, H, V, dtype=v.dtype)
@@ -178,14 +188,17 @@ def causal_forward(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor
     return y, final, *scan
 
 
-@causal_forward.register_fake
+causal_operator = custom_op("lformer::causal_attention", causal_forward, mutates_args=())
+
+
+@causal_operator.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor) -> Launched:
-    B, L, H, K, V, N, S, _, _ = make_plan(q, v)
-    memories = (_empty(q, B, N, H, K, V), _empty(q, B, N, H), _empty(q, B, S, H, K, V))
+    B, L, H, K, V, N, S, _, _ = make_plan(q, k, v, causal=True)
+    since = _empty(q, B, N, H, dtype=torch.float64)
+    memories = (_empty(q, B, N, H, K, V), since, _empty(q, B, S, H, K, V))
     return _empty(q, B, L, H, V, dtype=v.dtype), _empty(q, B, H, K, V), *memories
 
 
-@custom_op("lformer::causal_attention_backward", mutates_args=())
 @_on_its_device
 def causal_backward(
     q: Tensor,
@@ -199,7 +212,7 @@ def causal_backward(
     dfinal: Tensor,
 ) -> Launched:
     """Gradients of q, k, v, decay and state."""
-    plan = make_plan(q, v)
+    plan = make_plan(q, k, v, causal=True)
     pulls, dstate = _scan(q, dy, decay, dfinal, plan, backwards=True)
     dq, dk, dv, ddecay = _row_gradients(q, k, v, decay)
     kernels.chunk_gradients[(plan.B * plan.N * plan.H,)](
@@ -214,7 +227,10 @@ def _row_gradients(*operands: Tensor) -> tuple[Tensor, ...]:
     return tuple(_empty(x, *x.shape, dtype=x.dtype) for x in operands)
 
 
-@causal_backward.register_fake
+causal_backward_operator = custom_op("lformer::causal_attention_backward", causal_backward, mutates_args=())
+
+
+@causal_backward_operator.register_fake
 def _(
     q: Tensor,
     k: Tensor,
@@ -233,11 +249,10 @@ def _(
 # --- non-causal ---
 
 
-@custom_op("lformer::whole_attention", mutates_args=())
 @_on_its_device
 def whole_forward(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor) -> Launched:
     """Output, final state, memory relative to the middle, and the exponents: before each chunk and in total."""
-    plan = make_plan(q, v)
+    plan = make_plan(q, k, v, causal=False)
     B, L, H, _, V, N, _, _, _ = plan
     totals = _empty(q, B, N, H, dtype=torch.float64)
     kernels.sum_chunks[(B * H * _parts(N, GROUP),)](*_rows(decay), totals, L, H, N, T=plan.launch.chunk, GROUP=GROUP)
@@ -276,14 +291,16 @@ def _sum(x: Tensor, z: Tensor, decay: Tensor, before: Tensor, total: Tensor, pla
     return sums.sum(dim=1)
 
 
-@whole_forward.register_fake
+whole_operator = custom_op("lformer::whole_attention", whole_forward, mutates_args=())
+
+
+@whole_operator.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor) -> Launched:
-    B, L, H, K, V, N, _, _, _ = make_plan(q, v)
+    B, L, H, K, V, N, _, _, _ = make_plan(q, k, v, causal=False)
     exponents = (_empty(q, B, N, H, dtype=torch.float64), _empty(q, B, H, dtype=torch.float64))
     return _empty(q, B, L, H, V, dtype=v.dtype), _empty(q, B, H, K, V), _empty(q, B, H, K, V), *exponents
 
 
-@custom_op("lformer::whole_attention_backward", mutates_args=())
 @_on_its_device
 def whole_backward(
     q: Tensor,
@@ -297,7 +314,7 @@ def whole_backward(
     dfinal: Tensor,
 ) -> Launched:
     """Gradients of q, k, v, decay and state."""
-    plan = make_plan(q, v)
+    plan = make_plan(q, k, v, causal=False)
     B, L, H, _, _, N, _, _, _ = plan
     fade = _fade(total)
     pull = fade * dfinal.contiguous() + _sum(q, dy, decay, before, total, plan, backwards=True)
@@ -314,7 +331,10 @@ def whole_backward(
     return dq, dk, dv, ddecay, fade * pull
 
 
-@whole_backward.register_fake
+whole_backward_operator = custom_op("lformer::whole_attention_backward", whole_backward, mutates_args=())
+
+
+@whole_backward_operator.register_fake
 def _(
     q: Tensor,
     k: Tensor,
@@ -350,12 +370,39 @@ def _gradients_wanted(ctx: Any, dy: Tensor | None, dfinal: Tensor | None) -> tup
 
 
 def _causal_gradients(ctx: Any, dy: Tensor | None, dfinal: Tensor | None, *_: None) -> tuple[Tensor, ...]:
-    return causal_backward(*_gradients_wanted(ctx, dy, dfinal))
+    return causal_backward_operator(*_gradients_wanted(ctx, dy, dfinal))
 
 
 def _whole_gradients(ctx: Any, dy: Tensor | None, dfinal: Tensor | None, *_: None) -> tuple[Tensor, ...]:
-    return whole_backward(*_gradients_wanted(ctx, dy, dfinal))
+    return whole_backward_operator(*_gradients_wanted(ctx, dy, dfinal))
 
 
-causal_forward.register_autograd(_causal_gradients, setup_context=_keep)
-whole_forward.register_autograd(_whole_gradients, setup_context=_keep)
+causal_operator.register_autograd(_causal_gradients, setup_context=_keep)
+whole_operator.register_autograd(_whole_gradients, setup_context=_keep)
+
+
+class Form(NamedTuple):
+    """One of the two forms: its passes as plain functions, and as the operator that a compiler sees."""
+
+    forward: Callable[..., Launched]
+    backward: Callable[..., Launched]
+    operator: Callable[..., Launched]
+
+
+CAUSAL = Form(causal_forward, causal_backward, causal_operator)
+WHOLE = Form(whole_forward, whole_backward, whole_operator)
+
+
+class _Eager(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, form: Form, *operands: Tensor) -> tuple[Tensor, Tensor]:
+        output = form.forward(*operands)
+        ctx.form = form
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*operands[:4], *output[2:])
+        return output[:2]
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, dy: Tensor | None, dfinal: Tensor | None) -> tuple[Tensor | None, ...]:
+        return None, *ctx.form.backward(*_gradients_wanted(ctx, dy, dfinal))

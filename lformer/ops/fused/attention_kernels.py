@@ -14,7 +14,7 @@ Memories and their gradients are scanned alike: the one forwards over (w k, v), 
 import triton
 import triton.language as tl
 
-from lformer.ops.fused.rows import dot, dot_add, write_weight
+from lformer.ops.fused.rows import dot, dot_add, kernel, write_weight
 
 CAP = tl.constexpr(128.0)  # e^{-128} is 0 in float32, so causal decays beyond it can be cut to it
 
@@ -72,8 +72,8 @@ def capped(decay):
 
 @triton.jit
 def fade(exponent):
-    """e^{-exponent} of float64 exponents that are not negative, in float32."""
-    return tl.exp(-exponent.to(tl.float32))
+    """e^{-exponent} of float64 exponents that are not negative, in float32: rounded once, however large they are."""
+    return tl.exp(-exponent).to(tl.float32)
 
 
 @triton.jit
@@ -92,7 +92,7 @@ def weights_between(c, T: tl.constexpr):
 # --- causal: the memory before every chunk ---
 
 
-@triton.jit
+@kernel
 def scan_segments(
     x, x_b, x_l, x_h,
     z, z_b, z_l, z_h,
@@ -125,7 +125,7 @@ def scan_segments(
         chunk = first + (count - 1 - j if BACKWARDS else j)
         here = (series * N + chunk) * H + head
         store_tile(inside + here * K * V, 0, V, K, first_column, memory, V, BK, BV)
-        tl.store(since + here, passed.to(tl.float32), mask=block == 0)
+        tl.store(since + here, passed, mask=block == 0)
 
         start = chunk * T
         d = capped(load_row(decay, start, d_l, L, T))
@@ -138,10 +138,10 @@ def scan_segments(
         passed += total
     there = (series * S + segment) * H + head
     store_tile(ends + there * K * V, 0, V, K, first_column, memory, V, BK, BV)
-    tl.store(spans + there, passed.to(tl.float32), mask=block == 0)
+    tl.store(spans + there, passed, mask=block == 0)
 
 
-@triton.jit
+@kernel
 def carry_segments(ends, spans, state, starts, final, H, S, SIZE, BLOCK: tl.constexpr, BACKWARDS: tl.constexpr):
     """BLOCK entries of the memory of one head: `S_s = e^{-span_s} S_{s-1} + end_s` over all segments.
 
@@ -156,7 +156,7 @@ def carry_segments(ends, spans, state, starts, final, H, S, SIZE, BLOCK: tl.cons
         here = (series * S + (S - 1 - j if BACKWARDS else j)) * H + head
         tl.store(starts + here * SIZE + at, memory, mask=at < SIZE)
         end = tl.load(ends + here * SIZE + at, mask=at < SIZE, other=0.0)
-        memory = tl.exp(-tl.load(spans + here)) * memory + end
+        memory = fade(tl.load(spans + here)) * memory + end
     tl.store(final + (series * H + head) * SIZE + at, memory, mask=at < SIZE)
 
 
@@ -168,13 +168,13 @@ def memory_before(
     """The memory before a chunk: what its segment wrote up to there, and what the segment began with, faded."""
     written = load_memory(inside + chunk_at * K * V, first, K, V, BK, BV)
     begun = load_memory(starts + segment_at * K * V, first, K, V, BK, BV)
-    return written + tl.exp(-tl.load(since + chunk_at)) * begun
+    return written + fade(tl.load(since + chunk_at)) * begun
 
 
 # --- causal: one chunk ---
 
 
-@triton.jit
+@kernel
 def read_chunk(
     q, q_b, q_l, q_h,
     k, k_b, k_l, k_h,
@@ -205,21 +205,7 @@ def read_chunk(
         store_tile(y, start, H * V, L, first, dot_add(scores, values, past, PRECISION), V, T, BV)
 
 
-@triton.jit
-def sum_chosen(x, chosen, PRECISION: tl.constexpr):
-    """x times a matrix of 0 and 1, which every format holds: only x is split where all its digits count."""
-    if PRECISION == "bf16x6":
-        ones = chosen.to(tl.bfloat16)
-        high = x.to(tl.bfloat16)
-        x -= high.to(tl.float32)
-        middle = x.to(tl.bfloat16)
-        x -= middle.to(tl.float32)
-        return tl.dot(high, ones, tl.dot(middle, ones, tl.dot(x.to(tl.bfloat16), ones)))
-    else:
-        return dot(x, chosen.to(tl.float32), "tf32" if PRECISION == "bf16" else PRECISION)
-
-
-@triton.jit
+@kernel
 def chunk_gradients(
     q, q_b, q_l, q_h,
     k, k_b, k_l, k_h,
@@ -276,7 +262,8 @@ def chunk_gradients(
     future *= to_end[:, None]
     at = tl.arange(0, T)
     earlier = at[:, None] < at[None, :]
-    crossing = sum_chosen(scores * pulls * w[None, :], earlier, PRECISION)  # (n', n): rows before n, read at n'
+    wide: tl.constexpr = "tf32" if PRECISION == "bf16" else PRECISION
+    crossing = dot(scores * pulls * w[None, :], earlier.to(tl.float32), wide)  # (n', n): rows before n, read at n'
     inner = tl.sum(tl.where(at[:, None] >= at[None, :], crossing, 0.0), 0)
     reads = tl.sum(queries.to(tl.float32) * past, 1)  # of S at n
     writes = tl.sum(keys.to(tl.float32) * future, 1) * w  # into R at i
@@ -295,7 +282,7 @@ def chunk_gradients(
 # --- non-causal: exponents relative to the middle of the series ---
 
 
-@triton.jit
+@kernel
 def sum_chunks(decay, d_b, d_l, d_h, totals, L, H, N, T: tl.constexpr, GROUP: tl.constexpr):
     """Decay across each of GROUP chunks, in float64: (B, L, H) -> (B, N, H)."""
     groups = tl.cdiv(N, GROUP)
@@ -307,7 +294,7 @@ def sum_chunks(decay, d_b, d_l, d_h, totals, L, H, N, T: tl.constexpr, GROUP: tl
     tl.store(totals + (series * N + chunks) * H + head, tl.sum(d.to(tl.float64), 1), mask=chunks < N)
 
 
-@triton.jit
+@kernel
 def sum_before(x, before, total, H, N, BLOCK: tl.constexpr, BACKWARDS: tl.constexpr):
     """Running sums of (B, N, H) along N without the entry itself, and the whole sum (B, H), all in float64."""
     program = tl.program_id(0).to(tl.int64)
@@ -328,7 +315,7 @@ def from_middle(d, before, total):
     return before - total / 2 + tl.cumsum(d.to(tl.float64), 0)
 
 
-@triton.jit
+@kernel
 def sum_segments(
     x, x_b, x_l, x_h,
     z, z_b, z_l, z_h,
@@ -363,7 +350,7 @@ def sum_segments(
     store_tile(sums, 0, V, K, first_column, memory, V, BK, BV)
 
 
-@triton.jit
+@kernel
 def read_whole(
     q, q_b, q_l, q_h,
     decay, d_b, d_l, d_h,
@@ -387,7 +374,7 @@ def read_whole(
         store_tile(y, start, H * V, L, first, output, V, T, BV)
 
 
-@triton.jit
+@kernel
 def whole_gradients(
     q, q_b, q_l, q_h,
     k, k_b, k_l, k_h,
@@ -443,7 +430,7 @@ def whole_gradients(
     tl.store(sums + program, tl.sum(change))
 
 
-@triton.jit
+@kernel
 def add_later(slopes, later, final, ddecay, L, H, N, T: tl.constexpr):
     """One chunk: what its rows have in `slopes`, plus the sum over the chunks after it, less <dS_L, S_L> (B, H)."""
     program = tl.program_id(0).to(tl.int64)

@@ -5,33 +5,46 @@ c runs within the chunk and S is what the chunks before left. A row is read by t
 later chunks through R = Σ e^{-c_n} q_nᵀ dy_n. Two kernels walk the chunks of one head, forwards with S and backwards
 with R, and leave the gradients of the projections as operands; a third takes these to the rows and weights. The norm is
 folded into the weights by the caller; units are as in B2, those of what is left are `units`: dy, dq, do, dk, dv.
+Loads do not pass the barriers of a product: they stand at the beginning of a step, and the step before prefetches.
 """
 
 import triton
 import triton.language as tl
 
 from lformer.ops.fused.backward_rows import (
-    add_rows,
+    add_tile,
     chunk_power,
+    column_weights,
     full,
-    load_head,
+    head_column,
+    head_projection,
+    load_narrow_head,
     load_weight,
-    masked_attention,
     narrow,
     peak_power,
     power,
+    prefetch,
     product,
+    project_head,
+    projection_power,
+    projection_powers,
     result_room,
     room,
+    row_weights,
     scaled,
     score_room,
     share_power,
-    shifted_rows,
+    shifted_tile,
+    square,
+    store_head,
+    store_row_sums,
+    times_rows,
+    weigh_scores,
 )
-from lformer.ops.fused.rows import load_rows, sigmoid
+from lformer.ops.fused.rows import kernel, load_rows, load_tile, sigmoid, store_tile
 
 
-@triton.jit
+@kernel
 def causal_read(
     x,  # (B, L, D)
     dx,  # (B, L, D) gradient of x1
@@ -64,85 +77,93 @@ def causal_read(
 ):
     """One head in one segment, chunk by chunk."""
     head, batch, segment, segments = tl.program_id(0), tl.program_id(1), tl.program_id(2), tl.num_programs(2)
-    first = batch.to(tl.int64) * L
     own = batch.to(tl.int64) * segments + segment
     K: tl.constexpr = D // H
-    wq, bq, q_unit = load_head(weight, bias, head, D, K, OPERAND)
-    wo, bo, o_unit = load_head(weight + D * D, bias + D, head, D, K, OPERAND)
-    wk, bk, k_unit = load_head(weight + 2 * D * D, bias + 2 * D, head, D, K, OPERAND)
-    wv, bv, v_unit = load_head(weight + 3 * D * D, bias + 3 * D, head, D, K, OPERAND)
-    mix_all = load_weight(mix, 0, D, D, D).to(tl.float32)
-    mix_scale = power(tl.max(tl.max(tl.abs(mix_all), axis=1), axis=0), OPERAND)
-    columns = head * K + tl.arange(0, K)
-    wm = tl.load(mix + tl.arange(0, D)[:, None] * D + columns[None, :]).to(tl.float32)
-    wm = narrow(wm * mix_scale, OPERAND)
+    scales = projection_powers(weight, bias, D, OPERAND)
+    q_unit, o_unit, k_unit, v_unit = 1 / scales[0], 1 / scales[1], 1 / scales[2], 1 / scales[3]
+    operand = head_projection(weight, bias, scales, head, D, H, OPERAND)
+    mix_scale = power(tl.max(tl.max(tl.abs(load_weight(mix, 0, D, D, D).to(tl.float32)), axis=1), axis=0), OPERAND)
+    wm = head_column(mix, mix_scale, head, D, H, OPERAND)
     grad_scale = peak_power(peaks, count, PEAKS, OPERAND)
     share = share_power(shares, tl.num_programs(1) * segments, SHARES, OPERAND)
     score_scale = share * score_room(K, OPERAND)
     from_scores = 1 / score_scale * result_room(K, OPERAND)
     dy_unit = 1 / mix_scale / grad_scale / room(OPERAND)
     y_unit = q_unit * k_unit * v_unit / result_room(K, OPERAND)
-    s = tl.zeros((K, K), tl.float32)
-    for before in range(segment):
-        at = batch.to(tl.int64) * segments + before
-        s = s * tl.exp(-tl.load(span + at * H + head)) + tl.load(memory + square(at * H + head, K))
-    s *= share / k_unit
-    s /= v_unit
+    s = earlier_memory(memory, span, batch.to(tl.int64) * segments, segment, head, K, H)
+    s = s * (share / k_unit) / v_unit  # one after the other: of weights that are 0, the scales are huge
     left = tl.full((), 1.0, tl.float32)  # what is left of the start of the segment
     r = tl.zeros((K, K), tl.float32)
     gm = tl.zeros((D, K), tl.float32)
 
     end = tl.minimum((segment + 1) * length, L)
+    last = batch.to(tl.int64) * L + end - 1
     for start in range(segment * length, end, T):
-        rows = start + tl.arange(0, T)
-        inside = rows < end
-        h = shifted_rows(x, first, rows, inside, D, OPERAND)
-        q = narrow(product(h, wq, OPERAND) + bq, OPERAND)
-        k = narrow(product(h, wk, OPERAND) + bk, OPERAND)
-        v = narrow(product(h, wv, OPERAND) + bv, OPERAND)
-        at = (first + rows) * H + head
-        weak = tl.load(fade + at, mask=inside, other=0.0)
-        strong = tl.load(rise + at, mask=inside, other=0.0)
+        first, inside = batch.to(tl.int64) * L + start, end - start
+        h = shifted_tile(x, first, inside, T, D, OPERAND)
+        dx1 = narrow(load_tile(dx, first, inside, T, D) * grad_scale, OPERAND)
+        weak = row_weights(fade, first, inside, head, T, H)
+        strong = column_weights(rise, first, inside, head, T, H)
+        across = tl.load(fade + (first + tl.minimum(T, inside) - 1) * H + head)
+        written = row_weights(rise, first, inside, head, T, H) * (across * share)
+        prefetch(x, first + T, last, T, D, PRECISION)
+        prefetch(dx, first + T, last, T, D, PRECISION)
+        q, o, k, v = project_head(h, operand, OPERAND)
+        q, k, v = narrow(q, OPERAND), narrow(k, OPERAND), narrow(v, OPERAND)
+        o = sigmoid(o * o_unit, PRECISION)
         narrow_s, s_unit = scaled(s, OPERAND)
-        from_memory = (weak * (s_unit / share * result_room(K, OPERAND)))[:, None]
-        y = masked_attention(q, k, v, weak * score_scale, strong, T, True, OPERAND) * from_scores
-        y += product(q, narrow_s, OPERAND) * from_memory
-        o = sigmoid((product(h, wo, OPERAND) + bo) * o_unit, PRECISION)
-        dx1 = narrow(load_rows(dx, first, rows, inside, D).to(tl.float32) * grad_scale, OPERAND)
-        dread = product(dx1, wm, OPERAND) * room(OPERAND) * o
+        from_memory = weak * (s_unit / share * result_room(K, OPERAND))
+        scores = product(q, tl.trans(k), OPERAND)
+        scores = weigh_scores(scores, weak * score_scale, strong, True, PRECISION, OPERAND)
+        y = product(scores, v, OPERAND) * from_scores + times_rows(product(q, narrow_s, OPERAND), from_memory)
         gm = tl.dot(tl.trans(dx1), narrow(o * y, OPERAND), gm, input_precision="ieee")
+        dread = product(dx1, wm, OPERAND) * room(OPERAND) * o
         y *= dread
-        tl.store(e + at, tl.sum(y, axis=1) * y_unit * dy_unit, mask=inside)
-        place = (first + rows)[:, None] * D + columns[None, :]
-        tl.store(do + place, narrow(y * (1 - o) / (2 * full(OPERAND)), OPERAND), mask=inside[:, None])
+        store_row_sums(e, first, inside, head, y * (y_unit * dy_unit), T, H)
+        store_head(do, first, inside, head, narrow(y * (1 - o) * (0.5 / full(OPERAND)), OPERAND), T, D, H)
 
         dread = narrow(dread, OPERAND)
-        tl.store(dy + place, dread, mask=inside[:, None])
-        r = tl.dot(tl.trans(narrow(q * (weak * left)[:, None], OPERAND)), dread, r, input_precision="ieee")
-        grad = masked_attention(dread, v, k, weak * score_scale, strong, T, True, OPERAND) * from_scores
-        grad += product(dread, tl.trans(narrow_s), OPERAND) * from_memory
-        tl.store(dq + place, narrow(grad, OPERAND), mask=inside[:, None])
-        across = tl.load(fade + (first + tl.minimum(start + T, end) - 1) * H + head)
+        store_head(dy, first, inside, head, dread, T, D, H)
+        late = narrow(times_rows(q.to(tl.float32), weak * left), OPERAND)
+        r = tl.dot(tl.trans(late), dread, r, input_precision="ieee")
+        scores = product(dread, tl.trans(v), OPERAND)
+        scores = weigh_scores(scores, weak * score_scale, strong, True, PRECISION, OPERAND)
+        grad = product(scores, k, OPERAND) * from_scores
+        grad += times_rows(product(dread, tl.trans(narrow_s), OPERAND), from_memory)
+        store_head(dq, first, inside, head, narrow(grad, OPERAND), T, D, H)
         left *= across
-        written = narrow(k * (strong * (across * share))[:, None], OPERAND)
+        written = narrow(times_rows(k.to(tl.float32), written), OPERAND)
         s = tl.dot(tl.trans(written), v, s * across, input_precision="ieee")
 
     tl.store(reverse + square(own * H + head, K), r * q_unit * dy_unit)
-    at = tl.arange(0, D)[:, None] * D + columns[None, :]
-    tl.store(g + own * (5 * D * D) + 4 * D * D + at, gm * y_unit / grad_scale)
+    at = tl.arange(0, D)[:, None] * D + head * K + tl.arange(0, K)[None, :]
+    tl.store(g + own * (5 * D * D) + 4 * D * D + at, gm * (y_unit / grad_scale))
     tl.store(units, dy_unit)  # the same numbers from all programs
     tl.store(units + 1, dy_unit * k_unit * v_unit / result_room(K, OPERAND))
     tl.store(units + 2, y_unit * dy_unit * (2 * full(OPERAND)))
 
 
 @triton.jit
-def square(index, K: tl.constexpr):
-    """Offsets of the tile `index` of many (K, K) tiles."""
-    at = tl.arange(0, K)
-    return index * (K * K) + at[:, None] * K + at[None, :]
+def earlier_memory(memory, span, series, segment, head, K: tl.constexpr, H: tl.constexpr):
+    """(B, S, H, K, V), (B, S, H) -> (K, V) the memory of one head at the start of a segment."""
+    s = tl.zeros((K, K), tl.float32)
+    for before in range(segment):
+        at = (series + before) * H + head
+        s = s * tl.exp(-tl.load(span + at)) + tl.load(memory + square(at, K))
+    return s
 
 
 @triton.jit
+def later_memory(reverse, span, series, segment, segments, head, K: tl.constexpr, H: tl.constexpr):
+    """(B, S, H, K, V), (B, S, H) -> (K, V) R of one head at the end of a segment."""
+    r = tl.zeros((K, K), tl.float32)
+    for ahead in range(segments - 1 - segment):
+        at = (series + segments - 1 - ahead) * H + head
+        r = r * tl.exp(-tl.load(span + at)) + tl.load(reverse + square(at, K))
+    return r
+
+
+@kernel
 def causal_write(
     x,  # (B, L, D)
     dy,  # (B, L, D) narrow
@@ -154,114 +175,113 @@ def causal_write(
     units,  # (5,) in: of dy; out: of dk, dv, times that of the chunk
     chunk_units,  # (B, S chunks, H) out
     f,  # (B, L, H) out: gradient of the write weight w
-    L, length, D: tl.constexpr, H: tl.constexpr, T: tl.constexpr, SHARES: tl.constexpr, OPERAND: tl.constexpr,
+    L, length, D: tl.constexpr, H: tl.constexpr, T: tl.constexpr, SHARES: tl.constexpr, PRECISION: tl.constexpr,
+    OPERAND: tl.constexpr,
 ):  # fmt: skip
     """One head in one segment, its chunks from the last to the first."""
     head, batch, segment, segments = tl.program_id(0), tl.program_id(1), tl.program_id(2), tl.num_programs(2)
-    first = batch.to(tl.int64) * L
     own = batch.to(tl.int64) * segments + segment
     K: tl.constexpr = D // H
-    wq, bq, q_unit = load_head(weight, bias, head, D, K, OPERAND)
-    wk, bk, k_unit = load_head(weight + 2 * D * D, bias + 2 * D, head, D, K, OPERAND)
-    wv, bv, v_unit = load_head(weight + 3 * D * D, bias + 3 * D, head, D, K, OPERAND)
+    scales = projection_powers(weight, bias, D, OPERAND)
+    q_unit, k_unit, v_unit = 1 / scales[0], 1 / scales[2], 1 / scales[3]
+    operand = head_projection(weight, bias, scales, head, D, H, OPERAND)
     dy_unit = tl.load(units)
     share = share_power(shares, tl.num_programs(1) * segments, SHARES, OPERAND)
-    r = tl.zeros((K, K), tl.float32)
-    for ahead in range(segments - 1 - segment):
-        at = batch.to(tl.int64) * segments + (segments - 1 - ahead)
-        r = r * tl.exp(-tl.load(span + at * H + head)) + tl.load(reverse + square(at * H + head, K))
-    r = r / q_unit / dy_unit
     common = q_unit * dy_unit / score_room(K, OPERAND)
     dk_unit, dv_unit = common * v_unit, common * k_unit
+    r = later_memory(reverse, span, batch.to(tl.int64) * segments, segment, segments, head, K, H)
+    r = r / q_unit / dy_unit
 
-    columns = head * K + tl.arange(0, K)
     end = tl.minimum((segment + 1) * length, L)
     chunks = tl.cdiv(end - segment * length, T)
     for step in range(chunks):
         chunk = chunks - 1 - step
         start = segment * length + chunk * T
-        rows = start + tl.arange(0, T)
-        inside = rows < end
-        h = shifted_rows(x, first, rows, inside, D, OPERAND)
-        q = narrow(product(h, wq, OPERAND) + bq, OPERAND)
-        k = narrow(product(h, wk, OPERAND) + bk, OPERAND)
-        v = narrow(product(h, wv, OPERAND) + bv, OPERAND)
-        place = (first + rows)[:, None] * D + columns[None, :]
-        dread = tl.load(dy + place, mask=inside[:, None], other=0.0)
-        at = (first + rows) * H + head
-        weak = tl.load(fade + at, mask=inside, other=0.0)
-        grown = tl.load(growth + at, mask=inside, other=0.0)
-        across = tl.load(fade + (first + tl.minimum(start + T, end) - 1) * H + head)
+        first, inside = batch.to(tl.int64) * L + start, end - start
+        h = shifted_tile(x, first, inside, T, D, OPERAND)
+        dread = load_narrow_head(dy, first, inside, head, T, D, H)
+        weak, grown = row_weights(fade, first, inside, head, T, H), row_weights(growth, first, inside, head, T, H)
+        columns = column_weights(fade, first, inside, head, T, H)
+        across = tl.load(fade + (first + tl.minimum(T, inside) - 1) * H + head)
+        written = row_weights(rise, first, inside, head, T, H) * weak * share
+        prefetch(x, first - T, first, T, D, PRECISION)
+        prefetch(dy, first - T, first, T, D, PRECISION)
+        q, _, k, v = project_head(h, operand, OPERAND)
+        q, k, v = narrow(q, OPERAND), narrow(k, OPERAND), narrow(v, OPERAND)
         narrow_r, r_unit = scaled(r, OPERAND)
         # R has no bound: what is read through it has a unit of its own in each chunk.
         unit = chunk_power(r_unit, T, OPERAND)
         tl.store(chunk_units + (own * (length // T) + chunk) * H + head, unit)
-        from_memory = (grown * (across * r_unit / unit * score_room(K, OPERAND)))[:, None]
+        from_memory = grown * (across * r_unit / unit * score_room(K, OPERAND))
         row_weight = grown * score_room(K, OPERAND)
-        grad = masked_attention(v, dread, q, row_weight, weak, T, False, OPERAND) / unit
-        grad += product(v, tl.trans(narrow_r), OPERAND) * from_memory
-        tl.store(f + at, tl.sum(k * grad, axis=1) * k_unit * dk_unit * unit, mask=inside)
-        written = (tl.load(rise + at, mask=inside, other=0.0) * weak * share)[:, None]
-        tl.store(dk + place, narrow(grad * written, OPERAND), mask=inside[:, None])
+        scores = weigh_scores(product(v, tl.trans(dread), OPERAND), row_weight, columns, False, PRECISION, OPERAND)
+        grad = product(scores, q, OPERAND) * (1 / unit)
+        grad += times_rows(product(v, tl.trans(narrow_r), OPERAND), from_memory)
+        store_row_sums(f, first, inside, head, k * grad * (k_unit * dk_unit * unit), T, H)
+        store_head(dk, first, inside, head, narrow(times_rows(grad, written), OPERAND), T, D, H)
 
-        grad = masked_attention(k, q, dread, row_weight, weak, T, False, OPERAND) / unit
-        grad += product(k, narrow_r, OPERAND) * from_memory
-        tl.store(dv + place, narrow(grad * written, OPERAND), mask=inside[:, None])
-        r = tl.dot(tl.trans(narrow(q * weak[:, None], OPERAND)), dread, r * across, input_precision="ieee")
+        scores = weigh_scores(product(k, tl.trans(q), OPERAND), row_weight, columns, False, PRECISION, OPERAND)
+        grad = product(scores, dread, OPERAND) * (1 / unit)
+        grad += times_rows(product(k, narrow_r, OPERAND), from_memory)
+        store_head(dv, first, inside, head, narrow(times_rows(grad, written), OPERAND), T, D, H)
+        late = narrow(times_rows(q.to(tl.float32), weak), OPERAND)
+        r = tl.dot(tl.trans(late), dread, r * across, input_precision="ieee")
     tl.store(units + 3, dk_unit / share)  # the same numbers from all programs
     tl.store(units + 4, dv_unit / share)
 
 
-@triton.jit
+@kernel
 def causal_project(
     x,  # (B, L, D)
-    dx,  # (B, L, D) in: gradient of x1; out: with what comes through q, o, k, v
-    dq, do, dk, dv,  # (B, L, D) narrow
+    dx,  # (B, L, D) in: gradient of x1; out: with what comes through the two projections
+    da, db,  # (B, L, D) narrow: dq and do, or dk and dv
     units,  # (5,)
     chunk_units,  # (B, S chunks, H)
-    weight,  # (4D, D)
+    weight, bias,  # (4D, D), (4D,)
     g,  # (B, S, 5, D, D) out: 0 … 3: Σ dqᵀ h', Σ doᵀ h', Σ dkᵀ h', Σ dvᵀ h'
-    L, length, D: tl.constexpr, H: tl.constexpr, T: tl.constexpr, OPERAND: tl.constexpr,
+    L, length, D: tl.constexpr, H: tl.constexpr, T: tl.constexpr, PART: tl.constexpr, PRECISION: tl.constexpr,
+    OPERAND: tl.constexpr,
 ):  # fmt: skip
-    """One segment, chunk by chunk."""
+    """One segment, chunk by chunk; PART is the first of the two projections, 0 or 2."""
     batch, segment, segments = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
-    first = batch.to(tl.int64) * L
     own = batch.to(tl.int64) * segments + segment
-    wq, q_unit = scaled(load_weight(weight, 0, D, D, D), OPERAND)
-    wo, o_unit = scaled(load_weight(weight, D, 2 * D, D, D), OPERAND)
-    wk, k_unit = scaled(load_weight(weight, 2 * D, 3 * D, D, D), OPERAND)
-    wv, v_unit = scaled(load_weight(weight, 3 * D, 4 * D, D, D), OPERAND)
-    dq_unit, do_unit = tl.load(units + 1), tl.load(units + 2)
-    dk_unit, dv_unit = tl.load(units + 3), tl.load(units + 4)
+    a_scale = projection_power(weight + PART * D * D, bias + PART * D, D, OPERAND)
+    b_scale = projection_power(weight + (PART + 1) * D * D, bias + (PART + 1) * D, D, OPERAND)
+    wa = narrow(load_weight(weight + PART * D * D, 0, D, D, D) * a_scale, OPERAND)
+    wb = narrow(load_weight(weight + (PART + 1) * D * D, 0, D, D, D) * b_scale, OPERAND)
+    a_unit, b_unit = tl.load(units + 1 + PART), tl.load(units + 2 + PART)
+    ga = tl.zeros((D, D), tl.float32)
+    gb = tl.zeros((D, D), tl.float32)
     heads = tl.arange(0, D) // (D // H)
-    gq = tl.zeros((D, D), tl.float32)
-    go = tl.zeros((D, D), tl.float32)
-    gk = tl.zeros((D, D), tl.float32)
-    gv = tl.zeros((D, D), tl.float32)
+    unit = tl.full((), 1.0, tl.float32)
     end = tl.minimum((segment + 1) * length, L)
+    last = batch.to(tl.int64) * L + end - 1
     for chunk in range(tl.cdiv(end - segment * length, T)):
-        rows = segment * length + chunk * T + tl.arange(0, T)
-        inside = rows < end
-        unit_heads = tl.load(chunk_units + (own * (length // T) + chunk) * H + heads)
-        unit = tl.max(unit_heads, axis=0)
-        ratio = (unit_heads / unit)[None, :]
-        h = shifted_rows(x, first, rows, inside, D, OPERAND)
-        grad = load_rows(dq, first, rows, inside, D)
-        gq = tl.dot(tl.trans(grad), h, gq, input_precision="ieee")
-        dh = product(grad, wq, OPERAND) * (dq_unit * q_unit)
-        grad = load_rows(do, first, rows, inside, D)
-        go = tl.dot(tl.trans(grad), h, go, input_precision="ieee")
-        dh += product(grad, wo, OPERAND) * (do_unit * o_unit)
-        grad = narrow(load_rows(dk, first, rows, inside, D) * ratio, OPERAND)
-        gk += product(tl.trans(grad), h, OPERAND) * unit
-        dh += product(grad, wk, OPERAND) * (dk_unit * k_unit * unit)
-        grad = narrow(load_rows(dv, first, rows, inside, D) * ratio, OPERAND)
-        gv += product(tl.trans(grad), h, OPERAND) * unit
-        dh += product(grad, wv, OPERAND) * (dv_unit * v_unit * unit)
-        add_rows(dx, x, first, rows, inside, dh, D)
-    channel = tl.arange(0, D)
-    at = g + own * (5 * D * D) + channel[:, None] * D + channel[None, :]
-    tl.store(at, gq * dq_unit)
-    tl.store(at + D * D, go * do_unit)
-    tl.store(at + 2 * D * D, gk * dk_unit)
-    tl.store(at + 3 * D * D, gv * dv_unit)
+        start = segment * length + chunk * T
+        first, inside = batch.to(tl.int64) * L + start, end - start
+        rows = tl.arange(0, T)
+        a = load_rows(da, first, rows, rows < inside, D)
+        b = load_rows(db, first, rows, rows < inside, D)
+        h = shifted_tile(x, first, inside, T, D, OPERAND)
+        prefetch(da, first + T, last, T, D, PRECISION)
+        prefetch(db, first + T, last, T, D, PRECISION)
+        prefetch(x, first + T, last, T, D, PRECISION)
+        prefetch(dx, first + T, last, T, D, PRECISION)
+        if PART == 2:
+            before = unit
+            unit_heads = tl.load(chunk_units + (own * (length // T) + chunk) * H + heads)
+            unit = tl.max(unit_heads, axis=0)
+            ratio = narrow(unit_heads / unit, OPERAND)[None, :]
+            a, b = a * ratio, b * ratio
+            ga *= before / unit
+            gb *= before / unit
+        gb = tl.dot(tl.trans(b), h, gb, input_precision="ieee")
+        dh = product(b, wb, OPERAND)
+        if PART == 0:
+            dh *= 2 * full(OPERAND) / b_scale  # the unit of what comes through q; those of k and v are the same
+        ga = tl.dot(tl.trans(a), h, ga, input_precision="ieee")
+        dh = tl.dot(a, wa, dh, input_precision="ieee") * (a_unit / a_scale * unit)
+        add_tile(dx, x, first, inside, dh, T, D)
+    g += own * (5 * D * D) + PART * D * D
+    store_tile(g, tl.full((), 0, tl.int64), D, ga * (a_unit * unit), D, D)
+    store_tile(g, tl.full((), D, tl.int64), D, gb * (b_unit * unit), D, D)

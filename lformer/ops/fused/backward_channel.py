@@ -20,24 +20,27 @@ from lformer.ops.fused.backward_rows import (
     product,
     room,
 )
-from lformer.ops.fused.rows import load_rows, load_vector, normalise, sigmoid, store_rows
+from lformer.ops.fused.rows import kernel, load_rows, load_vector, normalise, sigmoid, store_rows
 
 
-@triton.jit
+@kernel
 def channel_rows(
     x1,  # (N, D) rows of all series
-    dx2,  # (N, D)
+    dx2,  # (N, D), or (B, D) of the mean over valid rows
+    lengths,  # (B,) valid rows; only with POOLED
     hidden,  # (3, FP, D) W_1, W_2, W_3ᵀ as `fold_hidden` leaves them, narrow
     bias,  # (2, FP)
     scales,  # (3,)
     dx1,  # (N, D) out
-    peaks,  # (2, programs) out: largest |dx2| and |dx1| among the rows of a program
+    peaks,  # (2, programs) out: largest |dx1| and |dx2| among the rows of a program
     N,
+    L,
     D: tl.constexpr,
     FP: tl.constexpr,
     T: tl.constexpr,
     SLICE: tl.constexpr,
     KEEP: tl.constexpr,
+    POOLED: tl.constexpr,
     PRECISION: tl.constexpr,
     OPERAND: tl.constexpr,
 ):
@@ -53,7 +56,7 @@ def channel_rows(
         inside = rows < N - first
         unit, scale = normalise(load_rows(x1, first, rows, inside, D).to(tl.float32), D)
         h = narrow(unit, OPERAND)
-        grad = load_rows(dx2, first, rows, inside, D).to(tl.float32)
+        grad = load_gradient(dx2, lengths, first, rows, inside, L, D, POOLED, False)
         peak = tl.max(tl.abs(grad), axis=1)
         highest = tl.maximum(highest, peak)
         size = power(peak, OPERAND)[:, None]  # every row has its own: dx1 is as exact where it is small
@@ -69,27 +72,29 @@ def channel_rows(
             dh = tl.dot(narrow(dz * b * (s + silu * (1 - s)), OPERAND), w[0], dh, input_precision="ieee")
             dh = tl.dot(narrow(dz * silu, OPERAND), w[1], dh, input_precision="ieee")
         dh *= (up * down * reach / room(OPERAND)) / size
-        after = load_again(dx2, first, rows, inside, D) + norm_backward(dh, unit, scale, D)
+        grad = load_gradient(dx2, lengths, first, rows, inside, L, D, POOLED, True)
+        after = grad + norm_backward(dh, unit, scale, D)
         highest_out = tl.maximum(highest_out, tl.max(tl.abs(after), axis=1))
         store_rows(dx1, first, rows, inside, after, D)
-    tl.store(peaks + own, tl.max(highest, axis=0))
-    tl.store(peaks + tl.num_programs(0) + own, tl.max(highest_out, axis=0))
+    tl.store(peaks + own, tl.max(highest_out, axis=0))
+    tl.store(peaks + tl.num_programs(0) + own, tl.max(highest, axis=0))
 
 
-@triton.jit
+@kernel
 def channel_weights(
-    x1, dx2, hidden, bias, scales,  # as above
+    x1, dx2, lengths, hidden, bias, scales,  # as above
     peaks,  # (2, PEAKS) what `channel_rows` left
     g,  # (programs, 3, FP, D) out: Σ over rows of (da)ᵀ h', (db)ᵀ h', actᵀ dx2, with h' = h + SHIFT
     N,
+    L,
     count,  # of peaks
     D: tl.constexpr, FP: tl.constexpr, T: tl.constexpr, SLICE: tl.constexpr, PEAKS: tl.constexpr,
-    PRECISION: tl.constexpr, OPERAND: tl.constexpr,
+    POOLED: tl.constexpr, PRECISION: tl.constexpr, OPERAND: tl.constexpr,
 ):  # fmt: skip
     """One slice of the hidden layer, as columns (SLICE, T): so the sums over rows take them from registers."""
     start, own = tl.program_id(0) * SLICE, tl.program_id(1).to(tl.int64)
     up, down, reach = tl.load(scales), tl.load(scales + 1), tl.load(scales + 2)
-    size = peak_power(peaks, count, PEAKS, OPERAND)
+    size = peak_power(peaks + count, count, PEAKS, OPERAND)
     w1, w2, w3 = one_slice(hidden, start, D, FP, SLICE)
     units = start + tl.arange(0, SLICE)
     # The products take h', whose shift would add to them the sums of the weights.
@@ -104,7 +109,7 @@ def channel_weights(
         inside = rows < N - first
         unit, _ = normalise(load_rows(x1, first, rows, inside, D).to(tl.float32), D)
         h = narrow(unit + SHIFT, OPERAND)
-        grad = narrow(load_rows(dx2, first, rows, inside, D).to(tl.float32) * size, OPERAND)
+        grad = narrow(load_gradient(dx2, lengths, first, rows, inside, L, D, POOLED, False) * size, OPERAND)
         a = product(w1, tl.trans(h), OPERAND) * up + b1
         b = product(w2, tl.trans(h), OPERAND) * up + b2
         dz = product(w3, tl.trans(grad), OPERAND) * (1 / reach * room(OPERAND))
@@ -118,6 +123,29 @@ def channel_weights(
     tl.store(at, g1 * back)
     tl.store(at + FP * D, g2 * back)
     tl.store(at + 2 * FP * D, g3 * (reach * reach / full(OPERAND) / size))
+
+
+@triton.jit
+def load_gradient(
+    dx2, lengths, first, rows, inside, L, D: tl.constexpr, POOLED: tl.constexpr, AGAIN: tl.constexpr
+):  # fmt: skip
+    """Rows of the gradient of x2 in float32, AGAIN as in `load_again`.
+
+    With POOLED from that of the mean: every valid row has an equal share in it, padding none.
+    """
+    if POOLED:
+        series = first // L
+        row = (first - series * L).to(tl.int32) + rows
+        further = row // L  # a tile may hold rows of several series
+        count = tl.load(lengths + series + further, mask=inside, other=0)
+        valid = inside & (row - further * L < count)
+        at = (series + further)[:, None] * D + tl.arange(0, D)[None, :]
+        mean = tl.load(dx2 + at, mask=valid[:, None], other=0.0, cache_modifier=".ca" if AGAIN else "")
+        return mean.to(tl.float32) * (1 / tl.maximum(count, 1).to(tl.float32))[:, None]
+    elif AGAIN:
+        return load_again(dx2, first, rows, inside, D)
+    else:
+        return load_rows(dx2, first, rows, inside, D).to(tl.float32)
 
 
 @triton.jit

@@ -16,12 +16,13 @@ forwards, and a segment needs no more than the sums of the others.
 import triton
 import triton.language as tl
 
-from lformer.ops.fused.rows import write_weight
+from lformer.ops.fused.mixer_forward import interpolation
+from lformer.ops.fused.rows import kernel, write_weight
 
 TINY = tl.constexpr(1.1754943508222875e-38)  # smallest normal float32; a smaller sum is not divided by
 
 
-@triton.jit
+@kernel
 def row_factors(
     decay,  # (B, L, H)
     cum,  # (B, L, H)
@@ -54,14 +55,14 @@ def row_factors(
     tl.store(peaks + batch * tl.num_programs(1) + segment, tl.max(tl.max(peak, axis=1), axis=0))
 
 
-@triton.jit
+@kernel
 def segment_sums(
     e,  # (B, L, H)
     f,  # (B, L, H)
     decay,  # (B, L, H)
     gates,  # (B, L, H)
     deltas,  # (B, L)
-    mu,  # (H,)
+    theta,  # (H,) of μ = σ(theta)
     changes,  # (B, S, H) float64 out: Σ (w F - E)
     budgets,  # (B, S, H) float64 out: Σ u
     L,
@@ -72,6 +73,7 @@ def segment_sums(
     """What the other segments need to know of one."""
     batch, segment, own = place(H)
     first = batch.to(tl.int64) * L
+    mu = wide_mu(theta, H)
     change = tl.zeros((T, H), tl.float64)
     budget = tl.zeros((T, H), tl.float64)
     end = tl.minimum((segment + 1) * length, L)
@@ -83,9 +85,9 @@ def segment_sums(
     tl.store(budgets + own, tl.sum(budget, axis=0))
 
 
-@triton.jit
+@kernel
 def decay_gradient(
-    e, f, decay, gates, deltas, mu,  # as above
+    e, f, decay, gates, deltas, theta,  # as above
     changes, budgets,
     slope,  # (B, L, H) float64 out: D
     shares,  # (B, S, H) float64 out: Σ D û; with PREFIX Σ D û / U_n
@@ -94,6 +96,7 @@ def decay_gradient(
     """D of one segment."""
     batch, segment, own = place(H)
     first = batch.to(tl.int64) * L
+    mu = wide_mu(theta, H)
     later = sum_segments(changes, batch, segment, tl.num_programs(1), H, SEGMENTS)
     before = sum_segments(budgets, batch, 0, segment, H, SEGMENTS)
     share = tl.zeros((T, H), tl.float64)
@@ -115,9 +118,9 @@ def decay_gradient(
     tl.store(shares + own, tl.sum(share, axis=0))
 
 
-@triton.jit
+@kernel
 def gate_gradient(
-    slope, decay, gates, deltas, mu, budgets, shares,  # as above
+    slope, decay, gates, deltas, theta, budgets, shares,  # as above
     gate_slope,  # (B, L, H) out: gradient before the sigmoid of the gate
     g_mu,  # (B, S, H) float64 out
     L, length, H: tl.constexpr, T: tl.constexpr, SEGMENTS: tl.constexpr, PREFIX: tl.constexpr,
@@ -126,7 +129,7 @@ def gate_gradient(
     batch, segment, own = place(H)
     segments = tl.num_programs(1)
     first = batch.to(tl.int64) * L
-    m = tl.load(mu + tl.arange(0, H)).to(tl.float64)[None, :]
+    mu = wide_mu(theta, H)
     if PREFIX:
         before = sum_segments(budgets, batch, 0, segment, H, SEGMENTS)
         later = sum_segments(shares, batch, segment, segments, H, SEGMENTS)
@@ -156,7 +159,7 @@ def gate_gradient(
         du_next *= load_interval(deltas, first, rows + 1, L)
         x = load_wide(gates, first, rows, end, H)
         endpoint += du * (load_wide(gates, first, rows - 1, end, H) - x)
-        gradient = ((1 - m) * du + m * du_next) * x * (1 - x)
+        gradient = ((1 - mu) * du + mu * du_next) * x * (1 - x)
         tl.store(gate_slope + offsets(first, rows, H), gradient.to(tl.float32), mask=(rows < end)[:, None])
     tl.store(g_mu + own, tl.sum(endpoint, axis=0))
 
@@ -181,6 +184,13 @@ def load_wide(source, first, rows, end, H: tl.constexpr):
 
 
 @triton.jit
+def wide_mu(theta, H: tl.constexpr):
+    """μ (1, H) in float64, as the forward pass took it."""
+    head = tl.arange(0, H)
+    return interpolation(theta, head, head < H).to(tl.float64)[None, :]
+
+
+@triton.jit
 def load_interval(deltas, first, rows, end):
     """δ of rows, (T, 1), 0 from `end` on."""
     return tl.load(deltas + first + rows, mask=rows < end, other=0.0).to(tl.float64)[:, None]
@@ -196,9 +206,8 @@ def row_change(e, f, decay, first, rows, end, H: tl.constexpr):
 
 @triton.jit
 def row_budget(gates, deltas, mu, first, rows, end, H: tl.constexpr):
-    """u = δ (μ x̃_prev + (1 - μ) x̃) of each row."""
-    m = tl.load(mu + tl.arange(0, H)).to(tl.float64)[None, :]
-    mean = m * load_wide(gates, first, rows - 1, end, H) + (1 - m) * load_wide(gates, first, rows, end, H)
+    """u = δ (μ x̃_prev + (1 - μ) x̃) of each row; mu (1, H)."""
+    mean = mu * load_wide(gates, first, rows - 1, end, H) + (1 - mu) * load_wide(gates, first, rows, end, H)
     return load_interval(deltas, first, rows, end) * mean
 
 

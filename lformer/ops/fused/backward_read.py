@@ -8,7 +8,6 @@ into the weights by the caller.
 Every tile has a unit, a power of two that makes it fit into an operand: `…_unit` times the tile is the true value.
 """
 
-import triton
 import triton.language as tl
 
 from lformer.ops.fused.backward_rows import (
@@ -27,10 +26,10 @@ from lformer.ops.fused.backward_rows import (
     scaled,
     shifted_rows,
 )
-from lformer.ops.fused.rows import dot, load_heads, load_memory, load_rows, sigmoid, store_memory
+from lformer.ops.fused.rows import dot, kernel, load_heads, load_memory, load_rows, sigmoid, store_memory
 
 
-@triton.jit
+@kernel
 def read_backward(
     x,  # (B, L, D)
     dx,  # (B, L, D) in: gradient of x1; out: its share in the gradient of x
@@ -104,7 +103,7 @@ def read_backward(
     tl.store(at + 4 * D * D, gm * (y_unit / grad_scale))
 
 
-@triton.jit
+@kernel
 def query_gradients(
     memory,  # (B, S, H, K, V)
     weight,  # (D, D) folded W_q

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from lformer.ops.fused.backward_rows import LARGEST, SHIFT, load_weight, narrow, power
+from lformer.ops.fused.mixer_forward import interpolation
 from lformer.ops.fused.rows import load_vector
 
 
@@ -109,56 +110,74 @@ def load_down(weight, start, F, D: tl.constexpr, SLICE: tl.constexpr):
 @triton.jit
 def sum_parts(
     hidden_parts, time_parts, gate_parts, mu_parts,  # (parts, size) each
-    hidden, time, gate, mu,  # (size,) out
+    theta,  # (H,)
+    sums,  # out: those of hidden, time and gate, one after the other
+    g_weights,  # out: the gradient of theta, see `weight_gradients`
     hidden_count, time_count, gate_count,  # of parts; those of mu are as many as those of time
-    hidden_size, time_size, gate_size, mu_size, BLOCK: tl.constexpr,
+    hidden_size, time_size, gate_size, mu_size,
+    theta_at,  # where the gradient of theta lies
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The parts of all programs, added in their order: BLOCK entries a program."""
     block = tl.program_id(0)
     hidden_blocks, time_blocks = tl.cdiv(hidden_size, BLOCK), tl.cdiv(time_size, BLOCK)
     gate_blocks = tl.cdiv(gate_size, BLOCK)
+    time, gate = sums + hidden_size, sums + hidden_size + time_size
     if block < hidden_blocks:
-        sum_block(hidden_parts, hidden, block, hidden_count, hidden_size, BLOCK)
+        sum_block(hidden_parts, sums, block, hidden_count, hidden_size, BLOCK)
     elif block < hidden_blocks + time_blocks:
         sum_block(time_parts, time, block - hidden_blocks, time_count, time_size, BLOCK)
     elif block < hidden_blocks + time_blocks + gate_blocks:
         sum_block(gate_parts, gate, block - hidden_blocks - time_blocks, gate_count, gate_size, BLOCK)
     else:
-        sum_block(mu_parts, mu, 0, time_count, mu_size, BLOCK)
+        head = tl.arange(0, BLOCK)
+        mu = interpolation(theta, head, head < mu_size)
+        total = added(mu_parts, head, time_count, mu_size, BLOCK)
+        tl.store(g_weights + theta_at + head, total * mu * (1 - mu), mask=head < mu_size)
 
 
 @triton.jit
 def sum_block(parts, out, block, count, size, BLOCK: tl.constexpr):
     column = block * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + column, added(parts, column, count, size, BLOCK), mask=column < size)
+
+
+@triton.jit
+def added(parts, column, count, size, BLOCK: tl.constexpr):
+    """Σ over `count` parts of some columns, (BLOCK,)"""
     total = tl.zeros((BLOCK,), parts.dtype.element_ty)
     for start in range(0, count, BLOCK):
         part = (start + tl.arange(0, BLOCK)).to(tl.int64)
         inside = (part < count)[:, None] & (column < size)[None, :]
         total += tl.sum(tl.load(parts + part[:, None] * size + column[None, :], mask=inside, other=0.0), axis=0)
-    tl.store(out + column, total, mask=column < size)
+    return total
 
 
 @triton.jit
 def weight_gradients(
-    hidden,  # (3, FP, D) sums of `channel_weights`
-    time,  # (5, D, D) G' of q, o, k, v and Σ dx1ᵀ (o ⊙ y)
-    gate,  # (H, D) G'
+    sums,  # (3, FP, D) of `channel_weights`; (5, D, D) G' of q, o, k, v and Σ dx1ᵀ (o ⊙ y); (H, D) G' of the gate
     norm1, norm1_bias, wq, wk, wv, wo, wg, norm2, norm2_bias, w_up,
-    g_norm1, g_norm1_bias, g_wq, g_bq, g_wk, g_bk, g_wv, g_bv, g_wo, g_bo, g_wg, g_bg, g_wm,  # out
-    g_norm2, g_norm2_bias, g_up, g_down,  # out
+    g,  # out: the gradients of all weights, one after the other as in `MixerWeights`
     key_scale, F, D: tl.constexpr, H: tl.constexpr, FP: tl.constexpr, SLICE: tl.constexpr,
 ):  # fmt: skip
     """One program for the time mixer, one for the channel mixer."""
+    size: tl.constexpr = D * D
+    pair: tl.constexpr = D * D + D  # a projection and its bias
+    hidden, time, gate = sums, sums + 3 * FP * D, sums + 3 * FP * D + 5 * size
+    g_wq = g + 2 * D
+    g_wg = g_wq + 4 * pair
+    g_wm = g_wg + H * D + 2 * H  # past the gate, its bias and theta
+    g_norm2 = g_wm + size
+    g_up = g_norm2 + 2 * D
     if tl.program_id(0) == 0:
         gamma, beta = load_vector(norm1, D), load_vector(norm1_bias, D)
-        size: tl.constexpr = D * D
-        a0, b0 = unfold(time, wq, gamma, beta, g_wq, g_bq, 1.0, D, D, D)
-        a1, b1 = unfold(time + size, wo, gamma, beta, g_wo, g_bo, 1.0, D, D, D)
-        a2, b2 = unfold(time + 2 * size, wk, gamma, beta, g_wk, g_bk, key_scale, D, D, D)
-        a3, b3 = unfold(time + 3 * size, wv, gamma, beta, g_wv, g_bv, 1.0, D, D, D)
-        a4, b4 = unfold(gate, wg, gamma, beta, g_wg, g_bg, 1.0, H, D, 16)
-        store_vector(g_norm1, a0 + a1 + a2 + a3 + a4, D)
-        store_vector(g_norm1_bias, b0 + b1 + b2 + b3 + b4, D)
+        a0, b0 = unfold(time, wq, gamma, beta, g_wq, g_wq + size, 1.0, D, D, D)
+        a1, b1 = unfold(time + size, wo, gamma, beta, g_wq + 3 * pair, g_wq + 3 * pair + size, 1.0, D, D, D)
+        a2, b2 = unfold(time + 2 * size, wk, gamma, beta, g_wq + pair, g_wq + pair + size, key_scale, D, D, D)
+        a3, b3 = unfold(time + 3 * size, wv, gamma, beta, g_wq + 2 * pair, g_wq + 2 * pair + size, 1.0, D, D, D)
+        a4, b4 = unfold(gate, wg, gamma, beta, g_wg, g_wg + H * D, 1.0, H, D, 16)
+        store_vector(g, a0 + a1 + a2 + a3 + a4, D)
+        store_vector(g + D, b0 + b1 + b2 + b3 + b4, D)
         row = tl.arange(0, D)
         at = row[:, None] * D + row[None, :]
         tl.store(g_wm + at, tl.load(time + 4 * size + at))
@@ -176,12 +195,12 @@ def weight_gradients(
                 dgamma += a
                 dbeta += b
         store_vector(g_norm2, dgamma, D)
-        store_vector(g_norm2_bias, dbeta, D)
+        store_vector(g_norm2 + D, dbeta, D)
         for start in range(0, F, SLICE):
             unit = start + tl.arange(0, SLICE)
             inside = (unit < F)[:, None]
             tile = tl.load(hidden + 2 * FP * D + unit[:, None] * D + tl.arange(0, D)[None, :], mask=inside, other=0.0)
-            tl.store(g_down + tl.arange(0, D)[None, :] * F + unit[:, None], tile, mask=inside)
+            tl.store(g_up + 2 * F * D + tl.arange(0, D)[None, :] * F + unit[:, None], tile, mask=inside)
 
 
 @triton.jit

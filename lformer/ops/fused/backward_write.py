@@ -5,7 +5,6 @@ The case that is not causal: what row i wrote, e^{c_i} w_i k_iᵀ v_i, is read t
 rows. R is multiplied with W_k and W_v once. The norm is folded into the weights by the caller; units are as in B2.
 """
 
-import triton
 import triton.language as tl
 
 from lformer.ops.fused.backward_rows import (
@@ -21,10 +20,10 @@ from lformer.ops.fused.backward_rows import (
     share_power,
     shifted_rows,
 )
-from lformer.ops.fused.rows import dot, dot_add, load_heads, load_memory, load_rows, normalise
+from lformer.ops.fused.rows import dot, dot_add, kernel, load_heads, load_memory, load_rows, normalise
 
 
-@triton.jit
+@kernel
 def write_backward(
     x,  # (B, L, D)
     dx,  # (B, L, D) in and out
@@ -88,7 +87,7 @@ def write_backward(
     tl.store(at + D * D, gv * (dv_unit / share))
 
 
-@triton.jit
+@kernel
 def gate_backward(
     x,  # (N, D) rows of all series
     dx,  # (N, D) in and out

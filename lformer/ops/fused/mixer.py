@@ -8,15 +8,17 @@ kernels never look.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from lformer.ops import checks
+from lformer.ops.fused import mixer_backward
 from lformer.ops.fused import mixer_launch as launch
 from lformer.ops.fused.plan import MixerWeights, Plan, Saved, make_plan
 
+Group = TypeVar("Group", MixerWeights, Saved)
 FORCED_CHUNKS = 0  # chunks per segment; 0 lets the plan choose, tests make many segments of few rows
 
 
@@ -49,18 +51,21 @@ def stack(
     """
     checks.deltas_valid(deltas)
     deltas = deltas.to(torch.float32).contiguous()
-    if torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for w in layers for p in w)):
+    weights = [p for w in layers for p in w]
+    learning = torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in weights))
+    if not torch.compiler.is_compiling():
+        if learning:
+            y = _Stack.apply(x, deltas, lengths, causal, norm, pool, *weights)
+        else:
+            y = stack_forward(x, deltas, weights, causal, norm, lengths, pool)
+    elif learning:
         y = x
         for w in layers:
-            if torch.compiler.is_compiling():
-                y = fused_mixer(y, deltas, list(w), causal, norm)[0]
-            else:
-                y = _Block.apply(y, deltas, causal, norm, *w)
+            y = fused_mixer(y, deltas, list(w), causal, norm)[0]
         if pool:
             y = _pooled(y, lengths)
     else:
-        run = fused_stack if torch.compiler.is_compiling() else stack_forward
-        y = run(x, deltas, [p for w in layers for p in w], causal, norm, lengths, pool)
+        y = fused_stack(x, deltas, weights, causal, norm, lengths, pool)
     checks.finite_result(y, "the output of the fused mixer")
     return y
 
@@ -87,21 +92,18 @@ def _(deltas: Tensor, times: Tensor, lengths: Tensor, first_interval: Tensor, ty
     return torch.empty_like(deltas, memory_format=torch.contiguous_format)
 
 
-# --- training: one block, everything kept that its backward pass wants ---
+# --- training in a compiled graph: one block, everything kept that its backward pass wants ---
 
 
 def block_forward(
     x: Tensor, deltas: Tensor, weights: list[Tensor], causal: bool, norm: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """-> x2, and x1, gates, decay, cum, partial, span of `Saved`."""
-    x, w, plan = _prepare(x, weights, causal, norm)
-    gates, sums = launch.gates(x, deltas, w, plan)
-    decay, cum, span = launch.decay(gates, sums, deltas, w.mu, plan)
-    partial = launch.accumulate(x, decay, cum, w, plan)
-    read = launch.read(x, deltas, decay, cum, partial, span, w, plan, store_x1=True)
-    assert read.x2 is not None
-    assert read.x1 is not None
-    return read.x2, read.x1, gates, decay, cum, partial, span
+    x, layers, plan = _prepare(x, weights, causal, norm)
+    kept: list[Saved] = []
+    x2 = _run(x, deltas, layers, plan, None, kept)
+    _, x1, _, gates, decay, cum, partial, span = kept[0]
+    return x2, x1, gates, decay, cum, partial, span
 
 
 fused_mixer = torch.library.custom_op("lformer::fused_mixer", block_forward, mutates_args=())
@@ -121,22 +123,19 @@ def _(
 
 def block_backward(
     grad: Tensor, saved: list[Tensor], weights: list[Tensor], causal: bool, norm: str
-) -> tuple[Tensor, list[Tensor]]:
-    """-> gradient of x, and of each weight in its own dtype."""
-    from lformer.ops.fused import mixer_backward
-
-    x, w, plan = _prepare(saved[0], weights, causal, norm)
-    dx, dw = mixer_backward.backward(grad.contiguous(), Saved(*saved)._replace(x=x), w, plan)
-    return dx, [d.to(p.dtype) for d, p in zip(dw, weights, strict=True)]
+) -> tuple[Tensor, Tensor]:
+    """-> gradient of x, and those of the weights as `mixer_backward.backward` gives them."""
+    x, layers, plan = _prepare(saved[0], weights, causal, norm)
+    return mixer_backward.backward(grad.contiguous(), Saved(*saved)._replace(x=x), layers[0], plan)
 
 
 fused_mixer_backward = torch.library.custom_op("lformer::fused_mixer_backward", block_backward, mutates_args=())
 
 
 @fused_mixer_backward.register_fake
-def _(grad: Tensor, saved: list[Tensor], weights: list[Tensor], causal: bool, norm: str) -> tuple[Tensor, list[Tensor]]:
+def _(grad: Tensor, saved: list[Tensor], weights: list[Tensor], causal: bool, norm: str) -> tuple[Tensor, Tensor]:
     dx = torch.empty_like(saved[0], memory_format=torch.contiguous_format)
-    return dx, [torch.empty_like(p, memory_format=torch.contiguous_format) for p in weights]
+    return dx, MixerWeights(*weights).wq.new_empty(sum(p.numel() for p in weights))
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -154,59 +153,62 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: Tensor | None) -> tuple[An
     if grad is None:
         return None, None, [None] * len(weights), None, None
     dx, dw = fused_mixer_backward(grad, saved, weights, ctx.causal, ctx.norm)
-    return dx, None, dw, None, None
+    gradients = mixer_backward.apart(dw, MixerWeights(*weights))
+    return dx, None, [d.to(p.dtype) for d, p in zip(gradients, weights, strict=True)], None, None
 
 
 fused_mixer.register_autograd(_differentiate, setup_context=_keep)
 
 
-class _Block(torch.autograd.Function):
-    """The same for an eager call."""
+# --- training in an eager call: all layers in one node of the graph ---
+
+
+class _Stack(torch.autograd.Function):
+    """As `stack`, with the weights of all layers one after the other."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, deltas: Tensor, causal: bool, norm: str, *weights: Tensor) -> Tensor:
-        x2, x1, *rest = block_forward(x, deltas, list(weights), causal, norm)
-        ctx.save_for_backward(x, x1, deltas, *rest, *weights)
-        ctx.causal, ctx.norm, ctx.kept = causal, norm, 3 + len(rest)
-        return x2
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        deltas: Tensor,
+        lengths: Tensor | None,
+        causal: bool,
+        norm: str,
+        pool: bool,
+        *weights: Tensor,
+    ) -> Tensor:
+        x, layers, ctx.plan = _prepare(x, weights, causal, norm)
+        lengths = _valid_rows(lengths, x) if pool else None
+        kept: list[Saved] = []
+        y = _run(x, deltas, layers, ctx.plan, lengths, kept)
+        ctx.save_for_backward(lengths, *(t for saved in kept for t in saved), *(p for w in layers for p in w))
+        return y
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        tensors = ctx.saved_tensors  # asked for once, as checkpointing wants it
-        dx, dw = block_backward(grad, list(tensors[: ctx.kept]), list(tensors[ctx.kept :]), ctx.causal, ctx.norm)
-        return dx, None, None, None, *dw
+        lengths, *tensors = ctx.saved_tensors  # asked for once, as checkpointing wants it
+        depth = len(tensors) // (len(Saved._fields) + len(MixerWeights._fields))
+        kept = _grouped(Saved, tensors[: depth * len(Saved._fields)])
+        layers = _grouped(MixerWeights, tensors[depth * len(Saved._fields) :])
+        grad = grad.contiguous()
+        gradients: tuple[Tensor, ...] = ()
+        for saved, w in zip(reversed(kept), reversed(layers), strict=True):
+            grad, dw = mixer_backward.backward(grad, saved, w, ctx.plan, lengths)
+            lengths = None  # only the rows of the last layer are pooled
+            gradients = (*mixer_backward.apart(dw, w), *gradients)
+        return grad, None, None, None, None, None, *gradients
 
 
-# --- inference: each layer emits the gates of the next, the last one pools ---
+# --- inference ---
 
 
 def stack_forward(
     x: Tensor, deltas: Tensor, weights: list[Tensor], causal: bool, norm: str, lengths: Tensor | None, pool: bool
 ) -> Tensor:
     """As `stack`, with the weights of all layers in one list."""
-    size = len(MixerWeights._fields)
-    x, w, plan = _prepare(x, weights[:size], causal, norm)
-    layers = [w, *(_contiguous(weights[n : n + size]) for n in range(size, len(weights), size))]
-    if pool and lengths is None:
-        lengths = torch.full((plan.B,), plan.L, device=x.device)
-    gates, sums = launch.gates(x, deltas, w, plan)
-    for n, w in enumerate(layers):
-        last = n + 1 == len(layers)
-        decay, cum, span = launch.decay(gates, sums, deltas, w.mu, plan)
-        partial = launch.accumulate(x, decay, cum, w, plan)
-        read = launch.read(
-            x, deltas, decay, cum, partial, span, w, plan,
-            following=None if last else layers[n + 1], pool_lengths=lengths if last and pool else None,
-        )  # fmt: skip
-        if read.pooled is not None:
-            assert lengths is not None
-            return launch.mean(read.pooled, lengths, x, plan)
-        assert read.x2 is not None
-        x = read.x2
-        if read.gates is not None and read.sums is not None:
-            gates, sums = read.gates, read.sums
-    return x
+    x, layers, plan = _prepare(x, weights, causal, norm)
+    return _run(x, deltas, layers, plan, _valid_rows(lengths, x) if pool else None)
 
 
 fused_stack = torch.library.custom_op("lformer::fused_stack", stack_forward, mutates_args=())
@@ -222,13 +224,70 @@ def _(
 # --- shared ---
 
 
-def _prepare(x: Tensor, weights: list[Tensor], causal: bool, norm: str) -> tuple[Tensor, MixerWeights, Plan]:
-    w = _contiguous(weights)
-    return x.contiguous(), w, _plan(x, w, causal, norm)
+def _run(
+    x: Tensor,
+    deltas: Tensor,
+    layers: Sequence[MixerWeights],
+    plan: Plan,
+    lengths: Tensor | None,
+    kept: list[Saved] | None = None,
+) -> Tensor:
+    """The kernels of all layers, and with lengths the mean of their rows; `kept` as in `run_layers`."""
+    gates, sums = launch.gates(x, deltas, layers[0], plan)
+    read = run_layers(x, gates, sums, deltas, layers, plan, lengths, kept)
+    if read.pooled is not None and lengths is not None:
+        return launch.mean(read.pooled, lengths, x, plan)
+    assert read.x2 is not None
+    return read.x2
 
 
-def _contiguous(weights: list[Tensor]) -> MixerWeights:
-    return MixerWeights(*(p.contiguous() for p in weights))
+def run_layers(
+    x: Tensor,
+    gates: Tensor,
+    sums: Tensor,
+    deltas: Tensor,
+    layers: Sequence[MixerWeights],
+    plan: Plan,
+    lengths: Tensor | None,
+    kept: list[Saved] | None = None,
+) -> launch.Reading:
+    """What the last layer leaves. Each one emits the gates of the next; with lengths the last one sums its rows.
+
+    What the backward pass of a layer wants is put into `kept`, where it is given.
+    """
+    for n, w in enumerate(layers):
+        following = layers[n + 1] if n + 1 < len(layers) else None
+        decay, cum, span = launch.decay(gates, sums, deltas, w.theta, plan)
+        partial = launch.accumulate(x, decay, cum, w, plan)
+        read = launch.read(
+            x, deltas, decay, cum, partial, span, w, plan, store_x1=kept is not None, following=following,
+            pool_lengths=lengths if following is None else None,
+        )  # fmt: skip
+        if kept is not None:
+            assert read.x1 is not None
+            kept.append(Saved(x, read.x1, deltas, gates, decay, cum, partial, span))
+        if following is not None:
+            assert read.x2 is not None
+            assert read.gates is not None
+            assert read.sums is not None
+            x, gates, sums = read.x2, read.gates, read.sums
+    return read
+
+
+def _prepare(x: Tensor, weights: Sequence[Tensor], causal: bool, norm: str) -> tuple[Tensor, list[MixerWeights], Plan]:
+    layers = _grouped(MixerWeights, [p.contiguous() for p in weights])
+    return x.contiguous(), layers, _plan(x, layers[0], causal, norm)
+
+
+def _grouped(kind: type[Group], tensors: Sequence[Tensor]) -> list[Group]:
+    """A list of all layers -> one group for each."""
+    size = len(kind._fields)
+    return [kind(*tensors[n : n + size]) for n in range(0, len(tensors), size)]
+
+
+def _valid_rows(lengths: Tensor | None, x: Tensor) -> Tensor:
+    """(B,) all rows if no lengths are given."""
+    return torch.full((x.shape[0],), x.shape[1], device=x.device) if lengths is None else lengths.contiguous()
 
 
 def _plan(x: Tensor, weights: MixerWeights, causal: bool, norm: str) -> Plan:

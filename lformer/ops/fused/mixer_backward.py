@@ -23,6 +23,8 @@ from lformer.ops.fused.backward_gates import decay_gradient, gate_gradient, row_
 from lformer.ops.fused.backward_read import query_gradients, read_backward
 from lformer.ops.fused.backward_weights import fold_weights, sum_parts, weight_gradients
 from lformer.ops.fused.backward_write import gate_backward, write_backward
+from lformer.ops.fused.launching import start
+from lformer.ops.fused.mixer_launch import power_of_two
 from lformer.ops.fused.plan import CHUNK, MixerWeights, Plan, Saved
 
 
@@ -32,6 +34,7 @@ class Launch(NamedTuple):
     T: int  # rows of a tile; of a causal kernel the plan's chunk
     num_warps: int
     num_stages: int = 1
+    maxnreg: int | None = None  # registers of a thread: three programs fit on a multiprocessor with 168
 
 
 LAUNCHES = {  # kernel, precision
@@ -41,16 +44,21 @@ LAUNCHES = {  # kernel, precision
     ("channel_weights", "bf16"): Launch(64, 4),
     ("read", "tf32"): Launch(128, 8),
     ("read", "bf16"): Launch(128, 8),
-    ("causal_read", "tf32"): Launch(CHUNK, 4),
-    ("causal_read", "bf16"): Launch(CHUNK, 4),
+    ("causal_read", "tf32"): Launch(CHUNK, 4, maxnreg=168),
+    ("causal_read", "bf16"): Launch(CHUNK, 4, maxnreg=168),
     ("write", "tf32"): Launch(128, 8),
     ("write", "bf16"): Launch(128, 8),
-    ("causal_write", "tf32"): Launch(CHUNK, 4),
-    ("causal_write", "bf16"): Launch(CHUNK, 4),
-    ("causal_project", "tf32"): Launch(CHUNK, 8),
-    ("causal_project", "bf16"): Launch(CHUNK, 8),
+    ("causal_write", "tf32"): Launch(CHUNK, 4, maxnreg=168),
+    ("causal_write", "bf16"): Launch(CHUNK, 4, maxnreg=168),
+    ("causal_project", "tf32"): Launch(CHUNK, 4, maxnreg=168),
+    ("causal_project", "bf16"): Launch(CHUNK, 4, maxnreg=168),
     ("gate", "tf32"): Launch(64, 4),
     ("gate", "bf16"): Launch(64, 4),
+}
+LARGE_LAUNCHES = {  # of what is `_large`, where a program needs all its registers
+    "causal_read": Launch(CHUNK, 4),
+    "causal_write": Launch(CHUNK, 4),
+    "causal_project": Launch(CHUNK, 8),
 }
 PROGRAMS = 264  # of B1, which takes the rows of all series as one: two for each multiprocessor
 GATE_PROGRAMS = 1056  # of B5, likewise, but it waits for memory
@@ -63,37 +71,68 @@ DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 class Folded(NamedTuple):
-    """The weights as the kernels take them, see `fold_weights`."""
+    """The weights as the kernels take them, see `fold_weights`; the float32 ones are parts of one tensor."""
 
     hidden: Tensor  # (3, FP, D), FP = F filled up to whole slices
-    hidden_bias: Tensor  # (2, FP)
+    hidden_bias: Tensor  # (2 FP,)
     scales: Tensor  # (3,)
-    heads: Tensor  # (4 D + H, D) q, o, k, v, gate
+    heads: Tensor  # (4 D D,) q, o, k, v; the gate follows
     heads_bias: Tensor  # (4 D + H,)
+    gate: Tensor  # (H D,)
 
 
-class Factors(NamedTuple):
-    """Weights of rows in the memory, (B, L, H), see `row_factors`."""
+class Rows(NamedTuple):
+    """Numbers that rows have for each head, (B, L, H), parts of one tensor."""
 
-    fade: Tensor
+    fade: Tensor  # weights in the memory, see `row_factors`
     growth: Tensor
     rise: Tensor
-    peaks: Tensor  # (B, S)
+    e: Tensor  # E; in the end its place is taken by the gradient before the sigmoid of the gate
+    f: Tensor  # F
 
 
-def backward(grad: Tensor, saved: Saved, weights: MixerWeights, plan: Plan) -> tuple[Tensor, MixerWeights]:
-    """(B, L, D) gradient of x2 -> (B, L, D) gradient of x, and those of the weights, a tensor each in its dtype."""
-    w = MixerWeights(*(weight.contiguous() for weight in weights))
+class Channels(NamedTuple):
+    """What B1 leaves."""
+
+    dx1: Tensor  # (B, L, D) gradient of x1, to which the others add
+    peaks: Tensor  # (2, programs) of |dx1|, |dx2|
+    parts: Tensor  # (…, 3, FP, D) of `channel_weights`
+
+
+def backward(
+    grad: Tensor, saved: Saved, w: MixerWeights, plan: Plan, lengths: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The backward pass of one mixer.
+
+    Args:
+        grad: (B, L, D) gradient of x2, or, with lengths, (B, D) that of the mean over valid rows.
+        saved: by the forward pass.
+        w: contiguous weights.
+        plan: of the forward pass.
+        lengths: (B,) valid rows of each series.
+
+    Returns:
+        (B, L, D) gradient of x, and those of the weights, which `apart` takes apart, in the dtype of `wq`.
+    """
     folded = _fold(w, plan)
-    dx, peaks, g_hidden = _channel(grad.contiguous(), saved.x1, folded, plan)
+    channels = _channel(grad, lengths, saved.x1, folded, plan)
+    dx = channels.dx1
+    rows = Rows(*dx.new_empty(len(Rows._fields), *saved.cum.shape, dtype=torch.float32))
+    shares = _factors(rows, saved, plan)
+    g_time = shares.new_empty(plan.B, plan.segments, 5, plan.D, plan.D)
+    (_causal if plan.causal else _whole)(channels, shares, g_time, saved, rows, folded, w.wm, plan)
+    g_mu = _gates(rows, saved, w.theta, plan)
+    g_gate = _gate(dx, rows.e, saved.x, folded, plan)
+    return dx, _gradients(channels.parts, g_time, g_gate, g_mu, w, plan)
 
-    factors = _factors(saved, plan)
-    g_time = factors.peaks.new_empty(plan.B, plan.segments, 5, plan.D, plan.D)
-    e, f = (_causal if plan.causal else _whole)(dx, peaks, g_time, saved, factors, folded, w.wm, plan)
-    del factors
-    slope, g_mu = _gates(e, f, saved, w.mu, plan)
-    g_gate = _gate(dx, slope, saved.x, folded, plan)
-    return dx, _gradients(g_hidden, g_time.flatten(0, 1), g_gate, g_mu.flatten(0, 1), w, plan)
+
+def apart(g: Tensor, w: MixerWeights) -> MixerWeights:
+    """One after the other -> each in the shape of its weight."""
+    parts = list(g.split_with_sizes([p.numel() for p in w]))
+    for n, p in enumerate(w):
+        if p.dim() > 1:
+            parts[n] = parts[n].view_as(p)
+    return MixerWeights(*parts)
 
 
 def _key_scale(plan: Plan) -> float:
@@ -102,11 +141,19 @@ def _key_scale(plan: Plan) -> float:
 
 
 def _launch(kernel: str, plan: Plan) -> dict[str, int]:
-    return LAUNCHES.get((kernel, plan.precision), Launch(CHUNK, 4))._asdict()
+    launch = LAUNCHES.get((kernel, plan.precision), Launch(CHUNK, 4))
+    if _large(kernel, plan):
+        launch = LARGE_LAUNCHES.get(kernel, launch)
+    return {option: value for option, value in launch._asdict().items() if value is not None}
 
 
-def _power_of_two(n: int) -> int:
-    return 1 << (n - 1).bit_length()
+def _large(kernel: str, plan: Plan) -> bool:
+    return plan.D > 64 or (plan.K > 16 and kernel != "causal_project")
+
+
+def _room(n: int) -> int:
+    """A power of two that holds n numbers, the same for most n: for every other one kernels are compiled anew."""
+    return max(512, power_of_two(n))
 
 
 def _padded(F: int) -> int:
@@ -115,114 +162,130 @@ def _padded(F: int) -> int:
 
 def _fold(w: MixerWeights, plan: Plan) -> Folded:
     D, FP, rows, operand = plan.D, _padded(plan.F), 4 * plan.D + plan.H, OPERANDS[plan.precision]
-
-    def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        return torch.empty(shape, dtype=dtype, device=w.wq.device)
-
-    hidden = empty(3, FP, D, dtype=DTYPES[operand])
-    folded = Folded(hidden, empty(2, FP), empty(3), empty(rows, D), empty(rows))
-    fold_weights[(7,)](
-        w.norm1, w.norm1_bias, w.wq, w.bq, w.wk, w.bk, w.wv, w.bv, w.wo, w.bo, w.wg, w.bg, w.norm2, w.norm2_bias,
-        w.w_up, w.w_down, *folded, _key_scale(plan), plan.F, D=D, H=plan.H, FP=FP, SLICE=SLICE, OPERAND=operand,
+    hidden = w.wq.new_empty(3, FP, D, dtype=DTYPES[operand])
+    sizes = [4 * D * D, plan.H * D, 2 * FP, 4, rows]  # each begins at a multiple of 16 bytes
+    heads, gate, hidden_bias, scales, heads_bias = w.wq.new_empty(sum(sizes), dtype=torch.float32).split(sizes)
+    start(
+        fold_weights, (7,),
+        (
+            w.norm1, w.norm1_bias, w.wq, w.bq, w.wk, w.bk, w.wv, w.bv, w.wo, w.bo, w.wg, w.bg, w.norm2, w.norm2_bias,
+            w.w_up, w.w_down, hidden, hidden_bias, scales, heads, heads_bias,
+        ),
+        (_key_scale(plan), plan.F), D=D, H=plan.H, FP=FP, SLICE=SLICE, OPERAND=operand,
     )  # fmt: skip
-    return folded
+    return Folded(hidden, hidden_bias, scales, heads, heads_bias, gate)
 
 
-def _channel(grad: Tensor, x1: Tensor, folded: Folded, plan: Plan) -> tuple[Tensor, Tensor, Tensor]:
-    """B1 -> gradient of x1, peaks of its size, parts (…, 3, FP, D) of `channel_weights`."""
+def _channel(grad: Tensor, lengths: Tensor | None, x1: Tensor, folded: Folded, plan: Plan) -> Channels:
+    """B1"""
     D, FP, N = plan.D, folded.hidden.shape[1], plan.B * plan.L
-    known = (x1, grad, folded.hidden, folded.hidden_bias, folded.scales)
-    sizes = {"D": D, "FP": FP, "SLICE": SLICE, "PRECISION": plan.precision, "OPERAND": OPERANDS[plan.precision]}
+    pooled = lengths is not None
+    known = (x1, grad, grad if lengths is None else lengths, folded.hidden, folded.hidden_bias, folded.scales)
+    sizes = {
+        "D": D, "FP": FP, "SLICE": SLICE, "POOLED": pooled, "PRECISION": plan.precision,
+        "OPERAND": OPERANDS[plan.precision],
+    }  # fmt: skip
 
     launch = _launch("channel_rows", plan)
     programs = min(PROGRAMS, -(-N // launch["T"]))
     dx1, peaks = torch.empty_like(x1), folded.scales.new_empty(2, programs)
     keep = folded.hidden.numel() * folded.hidden.element_size() <= KEPT
-    channel_rows[(programs,)](*known, dx1, peaks, N, KEEP=keep, **sizes, **launch)
+    start(channel_rows, (programs,), (*known, dx1, peaks), (N, plan.L), KEEP=keep, **sizes, **launch)
 
     launch = _launch("channel_weights", plan)
     slices = FP // SLICE
     parts = min(max(1, PROGRAMS // slices), -(-N // launch["T"]))
     g = folded.scales.new_empty(parts, 3, FP, D)
-    channel_weights[(slices, parts)](
-        *known, peaks, g, N, programs, PEAKS=_power_of_two(programs), **sizes, **launch
+    start(
+        channel_weights, (slices, parts), (*known, peaks, g), (N, plan.L, programs),
+        PEAKS=_room(programs), **sizes, **launch,
     )  # fmt: skip
-    return dx1, peaks[1], g
+    return Channels(dx1, peaks, g)
 
 
-def _factors(saved: Saved, plan: Plan) -> Factors:
-    fade, growth, rise = torch.empty((3, *saved.cum.shape), dtype=torch.float32, device=saved.cum.device)
-    factors = Factors(fade, growth, rise, fade.new_empty(plan.B, plan.segments))
-    row_factors[(plan.B, plan.segments)](
-        saved.decay, saved.cum, *factors, plan.L, plan.rows, H=plan.H, T=STEP, CAUSAL=plan.causal
-    )
-    return factors
+def _factors(rows: Rows, saved: Saved, plan: Plan) -> Tensor:
+    """Fill the weights in the memory -> (B, S) their peaks."""
+    peaks = rows.fade.new_empty(plan.B, plan.segments)
+    start(
+        row_factors, (plan.B, plan.segments), (saved.decay, saved.cum, rows.fade, rows.growth, rows.rise, peaks),
+        (plan.L, plan.rows), H=plan.H, T=STEP, CAUSAL=plan.causal,
+    )  # fmt: skip
+    return peaks
 
 
 def _whole(
-    dx: Tensor, peaks: Tensor, g: Tensor, saved: Saved, factors: Factors, folded: Folded, mix: Tensor, plan: Plan
-) -> tuple[Tensor, Tensor]:
-    """B2 and B3 where every row reads the whole series; add to dx and fill g -> E, F."""
+    channels: Channels, shares: Tensor, g: Tensor, saved: Saved, rows: Rows, folded: Folded, mix: Tensor, plan: Plan
+) -> None:
+    """B2 and B3 where every row reads the whole series; add to dx and fill g, E, F."""
     B, S, D, H, operand = plan.B, plan.segments, plan.D, plan.H, OPERANDS[plan.precision]
-    e, f = torch.empty_like(saved.gates), torch.empty_like(saved.gates)
+    dx, peaks, lengths = channels.dx1, channels.peaks, (plan.L, plan.rows)
     reverse = saved.partial.new_empty(B, H, plan.K, plan.K)
-    read_backward[(B, S)](
-        saved.x, dx, peaks, factors.fade, saved.partial, folded.heads, folded.heads_bias, mix, e, g,
-        plan.L, plan.rows, peaks.shape[0],
-        D=D, H=H, PEAKS=_power_of_two(peaks.shape[0]), PRECISION=plan.precision, OPERAND=operand,
+    start(
+        read_backward, (B, S),
+        (saved.x, dx, peaks, rows.fade, saved.partial, folded.heads, folded.heads_bias, mix, rows.e, g),
+        (*lengths, peaks.shape[1]),
+        D=D, H=H, PEAKS=_room(peaks.shape[1]), PRECISION=plan.precision, OPERAND=operand,
         **_launch("read", plan),
     )  # fmt: skip
-    query_gradients[(B,)](
-        saved.partial, folded.heads, folded.heads_bias, reverse, g, S,
+    start(
+        query_gradients, (B,), (saved.partial, folded.heads, folded.heads_bias, reverse, g), (S,),
         D=D, H=H, PRECISION="ieee" if plan.precision == "ieee" else "tf32", num_warps=8,
     )  # fmt: skip
-    write_backward[(B, S)](
-        saved.x, dx, factors.rise, factors.growth, factors.peaks, reverse, folded.heads, folded.heads_bias, f, g,
-        plan.L, plan.rows, D=D, H=H, SHARES=_power_of_two(B * S), OPERAND=operand, **_launch("write", plan),
+    start(
+        write_backward, (B, S),
+        (saved.x, dx, rows.rise, rows.growth, shares, reverse, folded.heads, folded.heads_bias, rows.f, g), lengths,
+        D=D, H=H, SHARES=_room(B * S), OPERAND=operand, **_launch("write", plan),
     )  # fmt: skip
-    return e, f
 
 
 def _causal(
-    dx: Tensor, peaks: Tensor, g: Tensor, saved: Saved, factors: Factors, folded: Folded, mix: Tensor, plan: Plan
-) -> tuple[Tensor, Tensor]:
-    """B2 and B3 where a row reads the rows up to it; add to dx and fill g -> E, F."""
+    channels: Channels, shares: Tensor, g: Tensor, saved: Saved, rows: Rows, folded: Folded, mix: Tensor, plan: Plan
+) -> None:
+    """B2 and B3 where a row reads the rows up to it; add to dx and fill g, E, F."""
     B, S, D, H, operand = plan.B, plan.segments, plan.D, plan.H, OPERANDS[plan.precision]
-    grid, L, length = (H, B, S), plan.L, plan.rows
-    e, f, reverse = torch.empty_like(saved.gates), torch.empty_like(saved.gates), torch.empty_like(saved.partial)
-    dy, dq, do, dk, dv = (torch.empty_like(dx, dtype=DTYPES[operand]) for _ in range(5))
-    units, chunk_units = e.new_empty(5), e.new_empty(B, plan.total_chunks, H)
-    heads, several = (folded.heads, folded.heads_bias), _power_of_two(B * S)
-    causal_read[grid](
-        saved.x, dx, peaks, factors.fade, factors.rise, factors.peaks, saved.partial, saved.span, *heads, mix,
-        dy, dq, do, units, e, reverse, g, L, length, peaks.shape[0],
-        D=D, H=H, PEAKS=_power_of_two(peaks.shape[0]), SHARES=several, PRECISION=plan.precision, OPERAND=operand,
+    dx, peaks, lengths, grid = channels.dx1, channels.peaks, (plan.L, plan.rows), (H, B, S)
+    reverse = torch.empty_like(saved.partial)
+    dy, da, db = dx.new_empty(3, *dx.shape, dtype=DTYPES[operand])  # da, db: dq, do and then dk, dv
+    units, chunk_units = g.new_empty(5), g.new_empty(B, plan.total_chunks, H)
+    heads, several = (folded.heads, folded.heads_bias), _room(B * S)
+    projected = (saved.x, dx, da, db, units, chunk_units, *heads, g)
+    project = {"D": D, "H": H, "PRECISION": plan.precision, "OPERAND": operand, **_launch("causal_project", plan)}
+    start(
+        causal_read, grid,
+        (
+            saved.x, dx, peaks, rows.fade, rows.rise, shares, saved.partial, saved.span, *heads, mix,
+            dy, da, db, units, rows.e, reverse, g,
+        ),
+        (*lengths, peaks.shape[1]),
+        D=D, H=H, PEAKS=_room(peaks.shape[1]), SHARES=several, PRECISION=plan.precision, OPERAND=operand,
         **_launch("causal_read", plan),
     )  # fmt: skip
-    causal_write[grid](
-        saved.x, dy, factors.fade, factors.rise, factors.growth, factors.peaks, reverse, saved.span, *heads,
-        dk, dv, units, chunk_units, f, L, length,
-        D=D, H=H, SHARES=several, OPERAND=operand, **_launch("causal_write", plan),
+    start(causal_project, (B, S), projected, lengths, PART=0, **project)
+    start(
+        causal_write, grid,
+        (
+            saved.x, dy, rows.fade, rows.rise, rows.growth, shares, reverse, saved.span, *heads,
+            da, db, units, chunk_units, rows.f,
+        ),
+        lengths, D=D, H=H, SHARES=several, PRECISION=plan.precision, OPERAND=operand,
+        **_launch("causal_write", plan),
     )  # fmt: skip
-    causal_project[(B, S)](
-        saved.x, dx, dq, do, dk, dv, units, chunk_units, folded.heads, g, L, length,
-        D=D, H=H, OPERAND=operand, **_launch("causal_project", plan),
-    )  # fmt: skip
-    return e, f
+    start(causal_project, (B, S), projected, lengths, PART=2, **project)
 
 
-def _gates(e: Tensor, f: Tensor, saved: Saved, mu: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
-    """B4 -> (B, L, H) gradient before the sigmoid of the gate, (B, S, H) parts of that of mu."""
+def _gates(rows: Rows, saved: Saved, theta: Tensor, plan: Plan) -> Tensor:
+    """B4: put the gradient before the sigmoid of the gate in E's place -> (B, S, H) parts of that of mu."""
     grid, shape = (plan.B, plan.segments), (4, plan.B, plan.segments, plan.H)
-    changes, budgets, shares, g_mu = torch.empty(shape, dtype=torch.float64, device=e.device)
-    slope, gate_slope = torch.empty_like(e, dtype=torch.float64), torch.empty_like(e)
-    known = (saved.decay, saved.gates, saved.deltas, mu)
-    sizes = {"L": plan.L, "length": plan.rows, "H": plan.H, "T": STEP}
-    several = {"SEGMENTS": _power_of_two(plan.segments), "PREFIX": plan.norm == "prefix"}
-    segment_sums[grid](e, f, *known, changes, budgets, **sizes)
-    decay_gradient[grid](e, f, *known, changes, budgets, slope, shares, **sizes, **several)
-    gate_gradient[grid](slope, *known, budgets, shares, gate_slope, g_mu, **sizes, **several)
-    return gate_slope, g_mu
+    changes, budgets, shares, g_mu = theta.new_empty(shape, dtype=torch.float64)
+    slope = torch.empty_like(rows.e, dtype=torch.float64)
+    known, lengths = (saved.decay, saved.gates, saved.deltas, theta), (plan.L, plan.rows)
+    sizes = {"H": plan.H, "T": STEP}
+    several = {"SEGMENTS": power_of_two(plan.segments), "PREFIX": plan.norm == "prefix"}
+    start(segment_sums, grid, (rows.e, rows.f, *known, changes, budgets), lengths, **sizes)
+    both = (rows.e, rows.f, *known, changes, budgets, slope, shares)
+    start(decay_gradient, grid, both, lengths, **sizes, **several)
+    start(gate_gradient, grid, (slope, *known, budgets, shares, rows.e, g_mu), lengths, **sizes, **several)
+    return g_mu
 
 
 def _gate(dx: Tensor, slope: Tensor, x: Tensor, folded: Folded, plan: Plan) -> Tensor:
@@ -231,24 +294,26 @@ def _gate(dx: Tensor, slope: Tensor, x: Tensor, folded: Folded, plan: Plan) -> T
     launch = _launch("gate", plan)
     programs = min(GATE_PROGRAMS, -(-N // launch["T"]))
     g = slope.new_empty(programs, H, D)
-    gate_backward[(programs,)](
-        x, dx, slope, folded.heads[4 * D :], g, N, D=D, H=H, PRECISION=plan.precision, **launch
-    )  # fmt: skip
+    start(
+        gate_backward, (programs,), (x, dx, slope, folded.gate, g), (N,), D=D, H=H, PRECISION=plan.precision, **launch
+    )
     return g
 
 
-def _gradients(hidden: Tensor, time: Tensor, gate: Tensor, mu: Tensor, w: MixerWeights, plan: Plan) -> MixerWeights:
-    """From the parts of the programs, (…, size), to the gradients."""
-    g = MixerWeights(*map(torch.empty_like, w))
-    parts = (hidden, time, gate, mu)
-    sums = [torch.empty_like(part[0]) for part in parts[:3]]
-    sizes = [part[0].numel() for part in parts]
-    blocks = sum(-(-size // SUM_BLOCK) for size in sizes)
-    sum_parts[(blocks,)](*parts, *sums, g.mu, *(part.shape[0] for part in parts[:3]), *sizes, BLOCK=SUM_BLOCK)
-    weight_gradients[(2,)](
-        *sums, w.norm1, w.norm1_bias, w.wq, w.wk, w.wv, w.wo, w.wg, w.norm2, w.norm2_bias, w.w_up,
-        g.norm1, g.norm1_bias, g.wq, g.bq, g.wk, g.bk, g.wv, g.bv, g.wo, g.bo, g.wg, g.bg, g.wm,
-        g.norm2, g.norm2_bias, g.w_up, g.w_down,
-        _key_scale(plan), plan.F, D=plan.D, H=plan.H, FP=hidden.shape[2], SLICE=SLICE,
+def _gradients(hidden: Tensor, time: Tensor, gate: Tensor, mu: Tensor, w: MixerWeights, plan: Plan) -> Tensor:
+    """From the parts of the programs to the gradients of all weights, one after the other."""
+    D, H, FP = plan.D, plan.H, hidden.shape[2]
+    sizes = (3 * FP * D, 5 * D * D, H * D, H)
+    counts = (hidden.shape[0], plan.B * plan.segments, gate.shape[0])
+    numbers = [p.numel() for p in w]
+    g, sums = w.wq.new_empty(sum(numbers)), hidden.new_empty(sum(sizes[:3]))
+    start(
+        sum_parts, (sum(-(-size // SUM_BLOCK) for size in sizes),), (hidden, time, gate, mu, w.theta, sums, g),
+        (*counts, *sizes, sum(numbers[: w._fields.index("theta")])), BLOCK=SUM_BLOCK,
+    )  # fmt: skip
+    start(
+        weight_gradients, (2,),
+        (sums, w.norm1, w.norm1_bias, w.wq, w.wk, w.wv, w.wo, w.wg, w.norm2, w.norm2_bias, w.w_up, g),
+        (_key_scale(plan), plan.F), D=D, H=H, FP=FP, SLICE=SLICE,
     )  # fmt: skip
     return g

@@ -15,12 +15,28 @@ of its range.
 import triton
 import triton.language as tl
 
+from lformer.ops.fused.backward_rows import (
+    affine,
+    bias_operand,
+    full,
+    load_weight,
+    narrow,
+    power,
+    product,
+    result_room,
+    scaled,
+    score_room,
+    shifted_tile,
+    split_rows,
+    weigh_scores,
+)
+from lformer.ops.fused.backward_rows import projection as shifted_projection
 from lformer.ops.fused.rows import (
-    beside_left,
     dot,
     dot_kept,
     dot_kept_add,
     join_columns,
+    kernel,
     layer_norm,
     left,
     load_memory,
@@ -40,7 +56,9 @@ from lformer.ops.fused.rows import (
     store_tile,
     store_tile_heads,
     summed,
+    tile_rows,
     times_heads,
+    wait_for_rows,
     write_weight,
 )
 
@@ -86,10 +104,16 @@ def projection(weight, D: tl.constexpr, PRECISION: tl.constexpr):
     return rounded(right(weight, 0, D, D, D, PRECISION), PRECISION)
 
 
+@triton.jit
+def interpolation(theta, head, used):
+    """μ = σ(theta) of some heads, the weight of the earlier endpoint; not rounded as products are."""
+    return 1 / (1 + tl.exp(-tl.load(theta + head, mask=used, other=0.0).to(tl.float32)))
+
+
 # --- before the first layer and after the last ---
 
 
-@triton.jit
+@kernel
 def intervals_kernel(
     deltas, times, lengths, first_interval, filled, L,
     BLOCK: tl.constexpr, TYPICAL: tl.constexpr, MEAN: tl.constexpr,
@@ -107,7 +131,7 @@ def intervals_kernel(
     tl.store(filled + series * L + at, tl.where(at == 0, first, delta), mask=at < L)
 
 
-@triton.jit
+@kernel
 def mean_kernel(pooled, lengths, mean, S, D: tl.constexpr, SEGMENTS: tl.constexpr):
     """pooled (B, S, D) sums of valid rows -> mean (B, D), 0 for an empty series; SEGMENTS as in `decay_kernel`."""
     series, parts, channels = tl.program_id(0).to(tl.int64), tl.arange(0, SEGMENTS)[:, None], tl.arange(0, D)
@@ -140,27 +164,27 @@ def emit_gates(
 
 @triton.jit
 def gate_parameters(
-    weight, bias, mu, norm, norm_bias, D: tl.constexpr, H: tl.constexpr, PRECISION: tl.constexpr
+    weight, bias, theta, norm, norm_bias, D: tl.constexpr, H: tl.constexpr, PRECISION: tl.constexpr
 ):  # fmt: skip
-    """W_g as (D, 16), b_g and μ as (1, 16), filled up with zeros; the layer norm before them folded in."""
+    """W_g as (D, 16), b_g and μ as (1, 16), heads past H without meaning; the layer norm before them folded in."""
     head = tl.arange(0, GATE_COLUMNS)
     used = head < H
     bias = tl.load(bias + head, mask=used, other=0.0).to(tl.float32)[None, :]
     weight = right(weight, 0, H, D, GATE_COLUMNS, PRECISION)
     weight, bias = fold(weight, bias, norm, norm_bias, D, PRECISION)
-    return rounded(weight, PRECISION), bias, tl.load(mu + head, mask=used, other=0.0).to(tl.float32)[None, :]
+    return rounded(weight, PRECISION), bias, interpolation(theta, head, used)[None, :]
 
 
-@triton.jit
+@kernel
 def gates_kernel(
-    x, deltas, norm, norm_bias, wg, bg, mu, gates, sums, L, S, segment_rows,
+    x, deltas, norm, norm_bias, wg, bg, theta, gates, sums, L, S, segment_rows,
     D: tl.constexpr, H: tl.constexpr, T: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """x (B, L, D) -> gates (B, L, H), sums (B, S, H)"""
     series, segment = (tl.program_id(0) // S).to(tl.int64), tl.program_id(0) % S
     start = segment * segment_rows
     end = tl.minimum(start + segment_rows, L)
-    weight, bias, share_before = gate_parameters(wg, bg, mu, norm, norm_bias, D, H, PRECISION)
+    weight, bias, mu = gate_parameters(wg, bg, theta, norm, norm_bias, D, H, PRECISION)
     total = tl.zeros((T, GATE_COLUMNS), tl.float32)
     ahead = load_tile(x, series * L + start, end - start, T, D)
     for at in range(start, end, T):
@@ -168,7 +192,7 @@ def gates_kernel(
         tile = ahead
         ahead = load_tile(x, first + T, end - at - T, T, D)  # on its way while this one is worked on
         total += emit_gates(
-            tile, first, end - at, L - at, deltas, weight, bias, share_before, gates, T, D, H, PRECISION
+            tile, first, end - at, L - at, deltas, weight, bias, mu, gates, T, D, H, PRECISION
         )  # fmt: skip
     head = tl.arange(0, GATE_COLUMNS)
     tl.store(sums + tl.program_id(0).to(tl.int64) * H + head, tl.sum(total, axis=0), mask=head < H)
@@ -177,11 +201,11 @@ def gates_kernel(
 # --- F1: from gates to decay ---
 
 
-@triton.jit
+@kernel
 def decay_kernel(
-    gates, deltas, mu, sums, decay, cum, span, L, S, segment_rows,
+    gates, deltas, theta, sums, decay, cum, span, L, S, segment_rows,
     H: tl.constexpr, T: tl.constexpr, CHUNK: tl.constexpr, SEGMENTS: tl.constexpr, CAUSAL: tl.constexpr,
-    PREFIX: tl.constexpr,
+    PREFIX: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """gates (B, L, H), sums (B, S, H) -> decay, cum (B, L, H); span (B, S, H) if causal.
 
@@ -190,8 +214,9 @@ def decay_kernel(
     series, segment = (tl.program_id(0) // S).to(tl.int64), tl.program_id(0) % S
     start, rows, head = segment * segment_rows, tl.arange(0, T), tl.arange(0, H)
     end = tl.minimum(start + segment_rows, L)
-    mu = tl.load(mu + head).to(tl.float32)
+    mu = interpolation(theta, head, head < H)
 
+    wait_for_rows(EARLY)
     parts = tl.arange(0, SEGMENTS)[:, None]
     part = tl.load(sums + series * S * H + parts * H + head[None, :], mask=parts < S, other=0.0)
     whole = tl.sum(part, axis=0)
@@ -239,10 +264,11 @@ def write_factors(decay, cum, first, rows, inside, middle, H: tl.constexpr):
     return tl.exp(tl.where(inside[None, :], c - middle[:, None], 0.0)) * write_weight(u_hat)
 
 
-@triton.jit
+@kernel
 def accumulate_kernel(
     x, decay, cum, norm, norm_bias, wk, bk, wv, bv, partial, key_scale, L, S, segment_rows,
     D: tl.constexpr, H: tl.constexpr, T: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """x (B, L, D), decay, cum (B, L, H) -> partial (B, S, H, K, V).
 
@@ -261,6 +287,7 @@ def accumulate_kernel(
     scale, shift = load_vector(norm, D), load_vector(norm_bias, D)
     memory = tl.zeros((D, D), tl.float32)
     middle = tl.zeros((H,), tl.float32)
+    wait_for_rows(EARLY)
     tile = load_tile(x, series * L + start, end - start, T, D)
     for at in range(start, end, T):
         first = series * L + at
@@ -331,12 +358,13 @@ def read_factors(cum, first, count, middle, T: tl.constexpr, H: tl.constexpr):
     return tl.exp(middle[None, None, None, :, None] - load_tile_heads(cum, first, count, T, H))
 
 
-@triton.jit
+@kernel
 def read_kernel(
     x, y, cum, partial, norm1, norm1_bias, wq, bq, wo, bo, wm, norm2, norm2_bias, w_up, w_down, x1, x2, lengths, pooled,
-    deltas, next_norm, next_norm_bias, next_wg, next_bg, next_mu, next_gates, next_sums, L, S, segment_rows,
+    deltas, next_norm, next_norm_bias, next_wg, next_bg, next_theta, next_gates, next_sums, L, S, segment_rows,
     D: tl.constexpr, H: tl.constexpr, F: tl.constexpr, T: tl.constexpr, SLICES: tl.constexpr, KEEP: tl.constexpr,
     CAUSAL: tl.constexpr, STORE_X1: tl.constexpr, POOL: tl.constexpr, EMIT: tl.constexpr, PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """x (B, L, D), cum (B, L, H), partial (B, S, H, K, V) -> x2 (B, L, D), or pooled (B, S, D) sums of its valid rows.
 
@@ -351,8 +379,8 @@ def read_kernel(
 
     kept = channel_weights(w_up, w_down, D, F, SLICES, PRECISION) if KEEP == 2 else ()
     if EMIT:
-        next_weight, next_bias, next_share = gate_parameters(
-            next_wg, next_bg, next_mu, next_norm, next_norm_bias, D, H, PRECISION
+        next_weight, next_bias, next_mu = gate_parameters(
+            next_wg, next_bg, next_theta, next_norm, next_norm_bias, D, H, PRECISION
         )
         next_total = tl.zeros((T, GATE_COLUMNS), tl.float32)
     if POOL:
@@ -360,6 +388,7 @@ def read_kernel(
         total = tl.zeros((T // 16, 8, D), tl.float32)  # rows n and n + 8 in one, which a lane holds both
     if KEEP > 0:
         output, mix = projection(wo, D, PRECISION), projection(wm, D, PRECISION)
+    wait_for_rows(EARLY)
     if not CAUSAL:
         SIZE: tl.constexpr = D * (D // H)
         memory = tl.zeros((D, D), tl.float32)
@@ -398,7 +427,7 @@ def read_kernel(
         if EMIT:
             stored = tile.to(x.dtype.element_ty).to(tl.float32)  # as the next layer will read it
             next_total += emit_gates(
-                stored, first, count, L - at, deltas, next_weight, next_bias, next_share, next_gates,
+                stored, first, count, L - at, deltas, next_weight, next_bias, next_mu, next_gates,
                 T, D, H, PRECISION,
             )  # fmt: skip
     if POOL:
@@ -412,94 +441,110 @@ def read_kernel(
 # --- before F3 of a causal mixer: every row reads what was written up to itself ---
 
 
-@triton.jit
+@kernel
 def recall_kernel(
     x, decay, cum, partial, span, norm, norm_bias, wq, bq, wk, bk, wv, bv, y, key_scale, L, S, segment_rows,
-    D: tl.constexpr, H: tl.constexpr, T: tl.constexpr, KEEP: tl.constexpr, PRECISION: tl.constexpr,
+    D: tl.constexpr, H: tl.constexpr, T: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """x (B, L, D), decay, cum (B, L, H), partial (B, S, H, K, V), span (B, S, H) -> y (B, L, D)"""
+    """x (B, L, D), decay, cum (B, L, H), partial (B, S, H, K, V), span (B, S, H) -> y (B, L, D)
+
+    Operands are those of the backward pass, where their units are explained: float16 ones in the place of TF32.
+    """
+    OPERAND: tl.constexpr = "fp16" if PRECISION == "tf32" else ("bf16" if PRECISION == "bf16" else "fp32")
+    K: tl.constexpr = D // H
     series, segment = (tl.program_id(0) // S).to(tl.int64), tl.program_id(0) % S
     start = segment * segment_rows
     end = tl.minimum(start + segment_rows, L)
-    if KEEP > 0:
-        query, key, value = projection(wq, D, PRECISION), projection(wk, D, PRECISION), projection(wv, D, PRECISION)
-    SIZE: tl.constexpr = D * (D // H)
+    query, q_unit = folded_projection(wq, bq, norm, norm_bias, 1.0, D, OPERAND)
+    key, k_unit = folded_projection(wk, bk, norm, norm_bias, key_scale, D, OPERAND)
+    value, v_unit = folded_projection(wv, bv, norm, norm_bias, 1.0, D, OPERAND)
+    y_unit = q_unit * k_unit * v_unit / result_room(K, OPERAND)
+    SIZE: tl.constexpr = D * K
+    wait_for_rows(EARLY)
     memory = tl.zeros((D, D), tl.float32)
-    for n in range(0, segment):
-        across = tl.load(span + (series * S + n) * H + tl.arange(0, D) // (D // H))
-        memory = tl.exp(-across)[:, None] * memory + load_memory(partial + (series * S + n) * SIZE, D, H)
+    for earlier in range(0, segment):
+        across = tl.load(span + (series * S + earlier) * H + tl.arange(0, D) // K)
+        memory = tl.exp(-across)[:, None] * memory + load_memory(partial + (series * S + earlier) * SIZE, D, H)
+    memory *= 1 / k_unit / v_unit
+    share = tl.full((), 1.0, tl.float32)
 
     for at in range(start, end, T):
         first = series * L + at
         count = end - at
-        h = layer_norm(load_tile(x, first, count, T, D), load_vector(norm, D), load_vector(norm_bias, D), D)
-        h = left(h, PRECISION)
-        middle = tile_decay(cum, first, tl.minimum(T, count), H) / 2
-        fade = tl.exp(-tl.reshape(tl.broadcast_to(middle[:, None], (H, D // H)), (D,)))[:, None]
-        memory *= fade
-        before = beside_left(tl.where(same_head(D, H), memory, 0.0), PRECISION)
-        if KEEP == 0:  # each just before its product, so that they may share their place
-            value = projection(wv, D, PRECISION)
-        values = value_operands(dot_kept(h, value, PRECISION) + load_vector(bv, D), H, PRECISION)
-        if KEEP == 0:
-            key = projection(wk, D, PRECISION)
-        k = dot_kept(h, key, PRECISION) * key_scale + load_vector(bk, D)
-        k = times_heads(k, tile_write_factors(decay, cum, first, count, middle, T, H), T, D, H)
-        keys = key_operands(k, H, PRECISION)
-        memory = fade * write_tile(memory, k, values, H, PRECISION)
-        if KEEP == 0:
-            query = projection(wq, D, PRECISION)
-        q = dot_kept(h, query, PRECISION) + load_vector(bq, D)
-        q = times_heads(q, read_factors(cum, first, count, middle, T, H), T, D, H)
-        read = read_tile(dot_kept(left(q, PRECISION), before, PRECISION), q, keys, values, H, PRECISION)
-        store_tile(y, first, count, read, T, D)
+        h = shifted_tile(x, first, count, T, D, OPERAND)
+        total = tile_decay(cum, first, tl.minimum(T, count), H)
+        narrow_s, s_unit = scaled(memory, OPERAND)
+        weak = recall_factors(cum, first, count, T, H)
+        q = narrow(affine(h, query, OPERAND), OPERAND)
+        read = times_heads(product(q, narrow_s, OPERAND), weak * (s_unit / share * result_room(K, OPERAND)), T, D, H)
+        k = narrow(affine(h, key, OPERAND), OPERAND)
+        v = narrow(affine(h, value, OPERAND), OPERAND)
+        # Most rows write little: written with this factor, it stays in the range of an operand, and so does the memory.
+        before, share = share, chunk_share(total, OPERAND)
+        score_scale = share * score_room(K, OPERAND)
+        strong = write_columns(decay, cum, first, count, T, H)
+        after, rows = (), split_rows(weak * score_scale, H)
+        reads, qs, ks, vs = split_heads(read, H), split_heads(q, H), split_heads(k, H), split_heads(v, H)
+        for n in tl.static_range(H):
+            scores = product(qs[n], tl.trans(ks[n]), OPERAND)
+            scores = weigh_scores(scores, rows[n], column_of(strong, n, T, H), True, PRECISION, OPERAND)
+            part = product(scores, vs[n], OPERAND) * (1 / score_scale * result_room(K, OPERAND))
+            after = after + (reads[n] + part,)  # noqa: RUF005, a kernel knows no unpacking
+        store_tile(y, first, count, join_heads(after, H) * y_unit, T, D)
+        written = tile_write_factors(decay, cum, first, count, total, T, H) * share
+        k = narrow(times_heads(k.to(tl.float32), written, T, D, H), OPERAND)
+        across = tl.exp(-tl.reshape(tl.broadcast_to(total[:, None], (H, K)), (D,))) * (share / before)
+        memory = tl.dot(tl.trans(k), v, memory * across[:, None], input_precision="ieee")
+        memory = tl.where(same_head(D, H), memory, 0.0)
 
 
 @triton.jit
-def tile_write_factors(decay, cum, first, count, middle, T: tl.constexpr, H: tl.constexpr):
-    """e^{c - middle} w, as `load_tile_heads` gives c; rows outside have a decay of 0 and with it a factor of 0."""
+def folded_projection(
+    weight, bias, norm, norm_bias, scale, D: tl.constexpr, OPERAND: tl.constexpr
+):  # fmt: skip
+    """A (D, D) weight, times `scale`, and its bias, behind a layer norm -> operands of `affine`, what undoes them."""
+    w = load_weight(weight, 0, D, D, D).to(tl.float32) * scale
+    b = tl.load(bias + tl.arange(0, D)).to(tl.float32) + tl.sum(w * load_vector(norm_bias, D), axis=1)
+    operand, shifted, unit = shifted_projection(w * load_vector(norm, D), b, D, OPERAND)
+    return (operand, bias_operand(tl.reshape(shifted, (D,)), OPERAND)), unit
+
+
+@triton.jit
+def recall_factors(cum, first, count, T: tl.constexpr, H: tl.constexpr):
+    """e^{-c}, as `load_tile_heads` gives c; 0 from row `count` on."""
+    row = tl.permute(tl.reshape(tile_rows(T), (8, T // 16, 2)), (1, 2, 0))[:, :, :, None, None]
+    return tl.where(row < count, tl.exp(-load_tile_heads(cum, first, count, T, H)), 0.0)
+
+
+@triton.jit
+def tile_write_factors(decay, cum, first, count, total, T: tl.constexpr, H: tl.constexpr):
+    """e^{c - total} w, as `load_tile_heads` gives c; rows outside have a decay of 0 and with it a factor of 0."""
     c = load_tile_heads(cum, first, count, T, H)
-    return tl.exp(c - middle[None, None, None, :, None]) * write_weight(load_tile_heads(decay, first, count, T, H))
+    return tl.exp(c - total[None, None, None, :, None]) * write_weight(load_tile_heads(decay, first, count, T, H))
 
 
 @triton.jit
-def key_operands(k, H: tl.constexpr, PRECISION: tl.constexpr):
-    """(T, D) -> H right operands (K, T) beside a `left`."""
-    parts, operands = split_heads(k, H), ()
-    for n in tl.static_range(H):
-        operands = operands + (tl.trans(left(parts[n], PRECISION)),)  # noqa: RUF005, a kernel knows no unpacking
-    return operands
+def write_columns(decay, cum, first, count, T: tl.constexpr, H: tl.constexpr):
+    """(T, H) e^{c} w; 0 from row `count` on."""
+    row = tl.arange(0, T)[:, None]
+    at = (first + row) * H + tl.arange(0, H)[None, :]
+    c, u_hat = tl.load(cum + at, mask=row < count, other=0.0), tl.load(decay + at, mask=row < count, other=0.0)
+    return tl.exp(c) * write_weight(u_hat)
 
 
 @triton.jit
-def value_operands(v, H: tl.constexpr, PRECISION: tl.constexpr):
-    """(T, D) -> H right operands (T, V) beside a `left`."""
-    parts, operands = split_heads(v, H), ()
-    for n in tl.static_range(H):
-        operands = operands + (beside_left(parts[n], PRECISION),)  # noqa: RUF005, a kernel knows no unpacking
-    return operands
+def column_of(tile, head, T: tl.constexpr, H: tl.constexpr):
+    """(T, H) -> (1, T), the numbers of one head."""
+    return tl.sum(tl.where(tl.arange(0, H)[None, :] == head, tile, 0.0), axis=1)[None, :]
 
 
 @triton.jit
-def write_tile(memory, k, values, H: tl.constexpr, PRECISION: tl.constexpr):
-    """Memory (D, D) and what weighted keys (T, D) and values by head add; blocks off its diagonal mean nothing."""
-    columns, key, after = split_heads(memory, H), left(tl.trans(k), PRECISION), ()
-    for n in tl.static_range(H):
-        after = after + (dot_kept_add(key, values[n], columns[n], PRECISION),)  # noqa: RUF005
-    return join_heads(after, H)
-
-
-@triton.jit
-def read_tile(y, q, keys, values, H: tl.constexpr, PRECISION: tl.constexpr):
-    """y (T, D) and what rows of one tile read from each other: queries (T, D) and operands by head."""
-    T: tl.constexpr = q.shape[0]
-    past = tl.arange(0, T)[:, None] >= tl.arange(0, T)[None, :]
-    ys, qs, after = split_heads(y, H), split_heads(q, H), ()
-    for n in tl.static_range(H):
-        scores = dot_kept(left(qs[n], PRECISION), keys[n], PRECISION)
-        scores = left(tl.where(past, scores, 0.0), PRECISION)
-        after = after + (dot_kept_add(scores, values[n], ys[n], PRECISION),)  # noqa: RUF005
-    return join_heads(after, H)
+def chunk_share(total, OPERAND: tl.constexpr):
+    """The power of two that brings write weights close below 1, from the decay (H,) across their chunk."""
+    if OPERAND == "fp16":
+        return power(tl.clamp(tl.max(total, axis=0), 2.0**-40, 1.0), OPERAND) / (2 * full(OPERAND))
+    else:
+        return tl.full((), 1.0, tl.float32)
 
 
 @triton.jit

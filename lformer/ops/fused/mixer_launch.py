@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from lformer.ops.fused import mixer_forward as kernels
+from lformer.ops.fused.launching import start
 from lformer.ops.fused.plan import MixerWeights, Plan
 
 
@@ -31,12 +32,13 @@ LAUNCHES: dict[tuple[str, int, str], Launch] = {
     ("read", 64, "tf32"): Launch(rows=128, warps=8, narrowest=16),
     ("read", 128, "tf32"): Launch(warps=8, keep=0),
     ("read", 128, "bf16"): Launch(warps=8, keep=1),
-    ("recall", 128, "tf32"): Launch(warps=8, keep=0),
-    ("recall", 128, "bf16"): Launch(warps=8, keep=1),
+    ("recall", 128, "tf32"): Launch(warps=8),
+    ("recall", 128, "bf16"): Launch(warps=8),
     ("accumulate", 128, "tf32"): Launch(warps=8),
     ("accumulate", 128, "bf16"): Launch(warps=8),
 }
 DEFAULTS = {"gates": Launch(), "accumulate": Launch(), "recall": Launch(), "read": Launch()}
+EARLY = True  # a kernel begins while the one before it ends, and loads its weights meanwhile
 DECAY_ROWS = 512  # of a tile of `decay`, at most; it is narrow
 INTERVAL_ROWS = 1024
 
@@ -57,21 +59,20 @@ def intervals(
     """(B, L) with the first interval of every series filled in."""
     filled = torch.empty_like(deltas)
     B, L = deltas.shape
-    with _on(deltas):
-        kernels.intervals_kernel[(B, -(-L // INTERVAL_ROWS))](
-            deltas, times, lengths, first_interval, filled, L,
-            BLOCK=INTERVAL_ROWS, TYPICAL=typical, MEAN=mean, num_warps=4,
-        )  # fmt: skip
+    start(
+        kernels.intervals_kernel, (B, -(-L // INTERVAL_ROWS)), (deltas, times, lengths, first_interval, filled), (L,),
+        BLOCK=INTERVAL_ROWS, TYPICAL=typical, MEAN=mean, num_warps=4,
+    )  # fmt: skip
     return filled
 
 
 def mean(pooled: Tensor, lengths: Tensor, like: Tensor, plan: Plan) -> Tensor:
     """(B, S, D) sums of valid rows -> (B, D) their mean, in the dtype of `like`."""
     out = like.new_empty(plan.B, plan.D)
-    with _on(pooled):
-        kernels.mean_kernel[(plan.B,)](
-            pooled, lengths, out, plan.segments, D=plan.D, SEGMENTS=_power_of_two(plan.segments), num_warps=4
-        )
+    start(
+        kernels.mean_kernel, (plan.B,), (pooled, lengths, out), (plan.segments,),
+        D=plan.D, SEGMENTS=power_of_two(plan.segments), num_warps=4,
+    )  # fmt: skip
     return out
 
 
@@ -79,25 +80,23 @@ def gates(x: Tensor, deltas: Tensor, w: MixerWeights, plan: Plan) -> tuple[Tenso
     """(B, L, D), (B, L) -> x̃ (B, L, H) and what each segment adds to U, (B, S, H)."""
     launch = _launch("gates", plan)
     x_tilde, sums = x.new_empty(plan.B, plan.L, plan.H, dtype=torch.float32), _per_segment(x, plan, plan.H)
-    with _on(x):
-        kernels.gates_kernel[_grid(plan)](
-            x, deltas, w.norm1, w.norm1_bias, w.wg, w.bg, w.mu, x_tilde, sums, plan.L, plan.segments, plan.rows,
-            D=plan.D, H=plan.H, T=launch.rows, PRECISION=plan.precision,
-            num_warps=launch.warps, num_stages=launch.stages,
-        )  # fmt: skip
+    start(
+        kernels.gates_kernel, _grid(plan),
+        (x, deltas, w.norm1, w.norm1_bias, w.wg, w.bg, w.theta, x_tilde, sums), _lengths(plan),
+        D=plan.D, H=plan.H, T=launch.rows, PRECISION=plan.precision, num_warps=launch.warps, num_stages=launch.stages,
+    )  # fmt: skip
     return x_tilde, sums
 
 
-def decay(x_tilde: Tensor, sums: Tensor, deltas: Tensor, mu: Tensor, plan: Plan) -> tuple[Tensor, Tensor, Tensor]:
+def decay(x_tilde: Tensor, sums: Tensor, deltas: Tensor, theta: Tensor, plan: Plan) -> tuple[Tensor, Tensor, Tensor]:
     """-> û (B, L, H), its running sum (B, L, H), and the decay across each segment (B, S, H) if causal."""
     u_hat, cum, span = torch.empty_like(x_tilde), torch.empty_like(x_tilde), _per_segment(x_tilde, plan, plan.H)
-    with _on(x_tilde):
-        kernels.decay_kernel[_grid(plan)](
-            x_tilde, deltas, mu, sums, u_hat, cum, span, plan.L, plan.segments, plan.rows,
-            H=plan.H, T=min(DECAY_ROWS, _power_of_two(plan.rows)), CHUNK=plan.chunk,
-            SEGMENTS=_power_of_two(plan.segments), CAUSAL=plan.causal, PREFIX=plan.norm == "prefix",
-            num_warps=4, num_stages=1,
-        )  # fmt: skip
+    start(
+        kernels.decay_kernel, _grid(plan), (x_tilde, deltas, theta, sums, u_hat, cum, span), _lengths(plan),
+        H=plan.H, T=min(DECAY_ROWS, power_of_two(plan.rows)), CHUNK=plan.chunk,
+        SEGMENTS=power_of_two(plan.segments), CAUSAL=plan.causal, PREFIX=plan.norm == "prefix",
+        num_warps=4, num_stages=1, **early(x_tilde),
+    )  # fmt: skip
     return u_hat, cum, span
 
 
@@ -105,12 +104,13 @@ def accumulate(x: Tensor, u_hat: Tensor, cum: Tensor, w: MixerWeights, plan: Pla
     """-> (B, S, H, K, V) what each segment writes."""
     launch = _launch("accumulate", plan)
     partial = _per_segment(x, plan, plan.H, plan.K, plan.K)
-    with _on(x):
-        kernels.accumulate_kernel[_grid(plan)](
-            x, u_hat, cum, w.norm1, w.norm1_bias, w.wk, w.bk, w.wv, w.bv, partial, 1 / math.sqrt(plan.K),
-            plan.L, plan.segments, plan.rows, D=plan.D, H=plan.H, T=launch.rows, CAUSAL=plan.causal,
-            PRECISION=plan.precision, num_warps=launch.warps, num_stages=launch.stages,
-        )  # fmt: skip
+    start(
+        kernels.accumulate_kernel, _grid(plan),
+        (x, u_hat, cum, w.norm1, w.norm1_bias, w.wk, w.bk, w.wv, w.bv, partial),
+        (1 / math.sqrt(plan.K), *_lengths(plan)),
+        D=plan.D, H=plan.H, T=launch.rows, CAUSAL=plan.causal, PRECISION=plan.precision,
+        num_warps=launch.warps, num_stages=launch.stages, **early(x),
+    )  # fmt: skip
     return partial
 
 
@@ -118,13 +118,13 @@ def recall(x: Tensor, u_hat: Tensor, cum: Tensor, partial: Tensor, span: Tensor,
     """-> (B, L, D) what each row of a causal mixer reads, before the output gate."""
     launch = _launch("recall", plan)
     y = torch.empty_like(x)
-    with _on(x):
-        kernels.recall_kernel[_grid(plan)](
-            x, u_hat, cum, partial, span, w.norm1, w.norm1_bias, w.wq, w.bq, w.wk, w.bk, w.wv, w.bv, y,
-            1 / math.sqrt(plan.K), plan.L, plan.segments, plan.rows,
-            D=plan.D, H=plan.H, T=plan.chunk, KEEP=launch.keep, PRECISION=plan.precision,
-            num_warps=launch.warps, num_stages=launch.stages,
-        )  # fmt: skip
+    start(
+        kernels.recall_kernel, _grid(plan),
+        (x, u_hat, cum, partial, span, w.norm1, w.norm1_bias, w.wq, w.bq, w.wk, w.bk, w.wv, w.bv, y),
+        (1 / math.sqrt(plan.K), *_lengths(plan)),
+        D=plan.D, H=plan.H, T=plan.chunk, PRECISION=plan.precision,
+        num_warps=launch.warps, num_stages=launch.stages, **early(x),
+    )  # fmt: skip
     return y
 
 
@@ -146,7 +146,7 @@ def read(
     launch = _launch("read", plan)
     after = w if following is None else following
     pool, emit = pool_lengths is not None, following is not None
-    y = recall(x, u_hat, cum, partial, span, w, plan) if plan.causal else None
+    y = recall(x, u_hat, cum, partial, span, w, plan) if plan.causal else x
     out = Reading(
         x2=None if pool else torch.empty_like(x),
         x1=torch.empty_like(x) if store_x1 else None,
@@ -154,19 +154,27 @@ def read(
         sums=_per_segment(x, plan, plan.H) if emit else None,
         pooled=_per_segment(x, plan, plan.D) if pool else None,
     )
-    with _on(x):
-        kernels.read_kernel[_grid(plan)](
+    x1, x2, lengths, pooled, gates, sums = (
+        x if t is None else t  # where nothing is wanted the kernel touches nothing
+        for t in (out.x1, out.x2, pool_lengths, out.pooled, out.gates, out.sums)
+    )
+    start(
+        kernels.read_kernel, _grid(plan),
+        (
             x, y, cum, partial, w.norm1, w.norm1_bias, w.wq, w.bq, w.wo, w.bo, w.wm, w.norm2, w.norm2_bias,
-            w.w_up, w.w_down, out.x1, out.x2, pool_lengths, out.pooled, deltas,
-            after.norm1, after.norm1_bias, after.wg, after.bg, after.mu, out.gates, out.sums,
-            plan.L, plan.segments, plan.rows, D=plan.D, H=plan.H, F=plan.F, T=launch.rows,
-            SLICES=hidden_slices(plan.F, launch.widest, launch.narrowest), KEEP=launch.keep, CAUSAL=plan.causal,
-            STORE_X1=store_x1, POOL=pool, EMIT=emit, PRECISION=plan.precision,
-            num_warps=launch.warps, num_stages=launch.stages,
-        )  # fmt: skip
+            w.w_up, w.w_down, x1, x2, lengths, pooled, deltas,
+            after.norm1, after.norm1_bias, after.wg, after.bg, after.theta, gates, sums,
+        ),
+        _lengths(plan),
+        D=plan.D, H=plan.H, F=plan.F, T=launch.rows,
+        SLICES=hidden_slices(plan.F, launch.widest, launch.narrowest), KEEP=launch.keep, CAUSAL=plan.causal,
+        STORE_X1=store_x1, POOL=pool, EMIT=emit, PRECISION=plan.precision,
+        num_warps=launch.warps, num_stages=launch.stages, **early(x),
+    )  # fmt: skip
     return out
 
 
+@cache
 def hidden_slices(F: int, widest: int, narrowest: int) -> tuple[tuple[int, int], ...]:
     """(start, width) of slices that cover F columns: powers of two from the widest to the narrowest."""
     slices, start, width = [], 0, widest
@@ -176,6 +184,11 @@ def hidden_slices(F: int, widest: int, narrowest: int) -> tuple[tuple[int, int],
         slices.append((start, width))
         start += width
     return tuple(slices)
+
+
+def early(x: Tensor) -> dict[str, bool]:
+    """Options of a kernel whose rows come from the kernel launched right before it, and none of whose weights does."""
+    return {"EARLY": True, "launch_pdl": True} if EARLY and x.is_cuda else {"EARLY": False}
 
 
 def _launch(kernel: str, plan: Plan) -> Launch:
@@ -189,15 +202,15 @@ def _grid(plan: Plan) -> tuple[int]:
     return (plan.B * plan.segments,)
 
 
+def _lengths(plan: Plan) -> tuple[int, int, int]:
+    """Rows of a series, its segments, rows of a segment: what every kernel asks for."""
+    return plan.L, plan.segments, plan.rows
+
+
 def _per_segment(x: Tensor, plan: Plan, *shape: int) -> Tensor:
     return x.new_empty(plan.B, plan.segments, *shape, dtype=torch.float32)
 
 
-def _power_of_two(n: int) -> int:
+def power_of_two(n: int) -> int:
     """The smallest one that is not below n."""
     return 1 << (n - 1).bit_length()
-
-
-def _on(x: Tensor) -> AbstractContextManager[object]:
-    """Kernels start on the current device, which need not be that of x."""
-    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()

@@ -1,4 +1,4 @@
-"""How the fused mixer divides its rows, what it needs and what it keeps. Imports torch alone."""
+"""How the fused mixer divides its rows, what it needs and what it keeps. Imports torch and the checks alone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from lformer.ops import checks
 
 WIDTHS = (32, 64, 128)
 HEAD_SIZES = (16, 32, 64)
@@ -35,7 +37,7 @@ class MixerWeights(NamedTuple):
     bo: Tensor  # (D,)
     wg: Tensor  # (H, D)
     bg: Tensor  # (H,)
-    mu: Tensor  # (H,), one per head also where it is shared
+    theta: Tensor  # (H,) of mu = σ(theta), one per head also where it is shared
     wm: Tensor  # (D, D)
     norm2: Tensor  # (D,) weight of the layer norm before the channel mixer
     norm2_bias: Tensor  # (D,)
@@ -96,7 +98,7 @@ def make_plan(x: Tensor, weights: MixerWeights, causal: bool, norm: str, chunks:
         programs = CAUSAL_PROGRAMS if causal else PROGRAMS[rounding]
         chunks = -(-needed // max(1, programs // B))
     segments = -(-needed // chunks)
-    H, F = weights.mu.shape[0], weights.w_down.shape[1]
+    H, F = weights.theta.shape[0], weights.w_down.shape[1]
     return Plan(B, L, D, H, F, causal, norm, CHUNK, chunks, segments, rounding)
 
 
@@ -107,8 +109,18 @@ def precision(x: Tensor) -> str | None:
     if x.dtype != torch.float32:
         return None
     if x.is_cuda:
-        return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else None
+        return "tf32" if tf32_allowed() else None
     return "ieee"
+
+
+def tf32_allowed() -> bool:
+    """True if float32 products on CUDA may round their operands to TF32."""
+    return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
+
+
+# A compiler guards this setting itself, but cannot trace the question. `torch.compiler.assume_constant_result` does
+# the same, and imports the whole compiler for it.
+tf32_allowed._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def interpreted() -> bool:
@@ -141,7 +153,7 @@ def not_launched(x: Tensor) -> str:
         return f"x is on {x.device}; the fused mixer runs on CUDA"
     if 0 in x.shape:
         return "there are no rows"
-    if torch.compiler.is_exporting():
+    if checks.exporting():
         return "an exported program holds plain PyTorch only"
     # A compiler cannot look at this stack and takes it for not empty.
     if not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None:

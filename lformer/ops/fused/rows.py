@@ -4,6 +4,12 @@
 import triton
 import triton.language as tl
 
+# Lengths and counts change from batch to batch. By default a kernel is compiled anew for 1, for multiples of 16 and for
+# other numbers, which takes seconds and gains nothing here.
+kernel = triton.jit(
+    do_not_specialize=["L", "N", "S", "CHUNKS", "segment_rows", "length", "count", "segments", "outputs"]
+)
+
 EPSILON = tl.constexpr(1e-5)  # of both layer norms
 # 1 / (1 + 2^{-x / log 2}) by the approximate instructions, to a few units of the last digit
 SIGMOID = tl.constexpr("""{
@@ -21,6 +27,17 @@ SERIES = tl.constexpr(0.5)  # up to this decay 1 - e^{-û} is summed as a series
 # bit, added to the bits of the number, turns the cut into that.
 HALF = tl.constexpr(0x1000)
 KEPT_BITS = tl.constexpr(-0x2000)
+
+
+@triton.jit
+def wait_for_rows(EARLY: tl.constexpr):
+    """Where a kernel that began EARLY, while the one before it still ran, waits for that one to end.
+
+    Until here it may read weights alone. The next kernel may begin from here on, which does the same.
+    """
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
 
 
 @triton.jit

@@ -99,7 +99,7 @@ def test_noncausal_float32_is_accurate_up_to_the_limit(total: float, L: int, dev
 def test_many_segments_of_many_chunks(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(launches.LAUNCHES, 16, launches.Launch(chunk=16, block=16, warps=4, stages=1))
     x = operands(B=1, L=150, H=1, total=5.0)
-    plan = launches.make_plan(x.q, x.v)
+    plan = launches.make_plan(x.q, x.k, x.v, causal=True)
     assert (plan.N, plan.S, plan.chunks) == (10, 3, 4)
     assert_accurate(x, True, device)
     assert_accurate(x, False, device)
@@ -111,11 +111,11 @@ def test_many_segments_of_many_chunks(device: str, monkeypatch: pytest.MonkeyPat
 @BOTH
 def test_views_of_wider_tensors_are_read_in_place_and_nothing_around_them(causal: bool, device: str) -> None:
     x = operands(B=2, L=70, K=5, V=3, dtype=torch.float32)
-    around = torch.full((2, 140, 2, 20), torch.nan)
+    around = torch.full((2, 140, 2, 20), torch.nan, device=device)
     views = [around[:, :70, :, 0:5], around[:, :70, :, 5:10], around[:, :70, :, 10:13], around[:, :70, :, 15]]
     for view, rows in zip(views, x, strict=False):
         view.copy_(rows)
-    before = torch.full((2, 2, 3, 5), torch.nan).mT.copy_(x.state)
+    before = torch.full((2, 2, 3, 5), torch.nan, device=device).mT.copy_(x.state)
     assert_equal(results_of_views(Operands(*views, before), causal, device), results(x, causal, "fused", device))
 
 
@@ -200,7 +200,7 @@ def test_autocast_changes_nothing(causal: bool, device: str) -> None:
 # --- as operators of PyTorch ---
 
 
-@pytest.mark.parametrize("operator", [launches.causal_forward, launches.whole_forward], ids=["causal", "non-causal"])
+@pytest.mark.parametrize("operator", [launches.causal_operator, launches.whole_operator], ids=["causal", "non-causal"])
 def test_pytorch_finds_the_operators_well_formed(operator: torch.library.CustomOpDef, device: str) -> None:
     x = [t.to(device).requires_grad_() for t in operands(B=1, L=70, H=1, dtype=torch.float32)]
     torch.library.opcheck(operator, x)
@@ -239,6 +239,14 @@ def test_without_tensors_the_name_is_all_that_is_checked(monkeypatch: pytest.Mon
 
 def test_auto_is_parallel_on_a_cpu_even_where_the_kernels_could_be_interpreted() -> None:
     assert choose_backend("auto", *tensors()) == "parallel"
+
+
+def test_products_are_rounded_in_half_precision_and_where_tf32_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide, narrow = torch.ones(1), torch.ones(1, dtype=torch.bfloat16)
+    monkeypatch.setattr(fused, "tf32_allowed", lambda: False)
+    assert [fused.rounds(wide, wide), fused.rounds(wide, narrow), fused.rounds(narrow, narrow)] == [False, False, True]
+    monkeypatch.setattr(fused, "tf32_allowed", lambda: True)
+    assert fused.rounds(wide, wide)
 
 
 def test_the_kernels_that_are_asked_for_are_those_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,7 +321,9 @@ def assert_as_accurate_as_parallel(x: Operands, causal: bool, ulp: float) -> Non
     assert not {name: e for name, e in actual.items() if not e <= 2 * plain[name] + 4 * ulp}
 
 
-GPU_CASES = pytest.mark.parametrize(("L", "K", "V"), [(1, 16, 16), (333, 16, 16), (1000, 64, 64), (300, 128, 128)])
+GPU_CASES = pytest.mark.parametrize(
+    ("L", "K", "V"), [(1, 16, 16), (333, 16, 16), (70, 32, 16), (1000, 64, 64), (300, 128, 128)]
+)
 
 
 @pytest.mark.gpu
@@ -334,6 +344,7 @@ def test_bfloat16_is_as_accurate_as_plain_bfloat16(L: int, K: int, V: int, causa
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # by the compiler itself
 @BOTH
 @pytest.mark.usefixtures("tf32")
 def test_compiled_by_inductor_it_equals_eager(causal: bool) -> None:
@@ -343,6 +354,16 @@ def test_compiled_by_inductor_it_equals_eager(causal: bool) -> None:
     x = Operands(*(t.cuda().requires_grad_() for t in operands(L=300, K=16, V=16, dtype=torch.float32)))
     y, state = torch.compile(outputs, fullgraph=True)(*x)
     assert_equal({"y": y, "final state": state} | gradients(x, y, state), results(x, causal, "fused", "cuda"))
+
+
+@pytest.mark.gpu
+def test_auto_is_fused_on_a_gpu_unless_float32_must_be_exact() -> None:
+    x = [t.cuda() for t in tensors()]
+    assert choose_backend("auto", *x) == "parallel"
+    assert choose_backend("auto", *(t.bfloat16() for t in x[:3]), x[3]) == "fused"
+    torch.set_float32_matmul_precision("high")
+    assert choose_backend("auto", *x) == "fused"
+    assert choose_backend("auto", *(t.double() for t in x)) == "parallel"
 
 
 @pytest.mark.gpu

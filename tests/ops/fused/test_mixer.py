@@ -5,18 +5,21 @@ In Triton's interpreter products are exact float32 ("ieee"); on a GPU the same c
 
 import copy
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import pytest
 import torch
-from helpers import irregular_batch
+from helpers import irregular_batch, require_close
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lformer.batch import IrregularBatch
 from lformer.nn import FeedForward, LFormer, LFormerConfig, LiquidGatedAttention, LiquidMixer, SoftmaxAttention, SwiGLU
+from lformer.nn.fused_model import why_not_stacked
 from lformer.nn.mixer import can_fill
 from lformer.ops import checks
 from lformer.ops.fused import mixer as fused
+from lformer.ops.fused import mixer_backward
 from lformer.ops.fused import mixer_launch as launch
 
 MODES = [(False, "sequence"), (True, "sequence"), (True, "prefix")]
@@ -33,6 +36,13 @@ def precision(request: pytest.FixtureRequest) -> Iterator[str]:
     torch.set_float32_matmul_precision("high" if request.param == "tf32" else "highest")
     yield request.param
     torch.set_float32_matmul_precision(before)
+
+
+@pytest.fixture(autouse=True)
+def few_programs(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter runs one program after the other, and most of them are those that add up small sums."""
+    if device == "cpu":
+        monkeypatch.setattr(mixer_backward, "SUM_BLOCK", 512)
 
 
 @pytest.fixture
@@ -66,18 +76,6 @@ def series(L: int, D: int, seed: int = 1) -> tuple[Tensor, Tensor, Tensor]:
 
 def entering(x: Tensor, precision: str, device: str) -> Tensor:
     return x.to(device, torch.bfloat16 if precision == "bf16" else torch.float32)
-
-
-def require_close(actual: Tensor, plain: Tensor, exact: Tensor) -> None:
-    """Error at most twice that of the plain path in the same dtype, and 4 units of the last digit of the largest."""
-    assert actual.dtype == plain.dtype
-    assert torch.isfinite(actual).all()
-
-    def error(x: Tensor) -> float:
-        return float((x.double().cpu() - exact.cpu()).abs().max())
-
-    ulp = torch.finfo(plain.dtype).eps * float(exact.abs().max())
-    assert error(actual) <= 2 * error(plain) + 4 * ulp
 
 
 def run(blocks: list[LiquidMixer], x: Tensor, deltas: Tensor, backend: str) -> Tensor:
@@ -225,6 +223,131 @@ def test_tiny_shares_keep_their_digits() -> None:
     assert torch.allclose(later[:, 0, :, 0, 0].double(), exact, rtol=1e-6, atol=0)
 
 
+# --- training ---
+
+
+class Stack(NamedTuple):
+    """Three layers, rows and intervals; the second series is empty and the third ends early."""
+
+    blocks: list[LiquidMixer]
+    x: Tensor
+    deltas: Tensor
+    lengths: Tensor
+    pool: bool
+
+    def gradients(self, dtype: torch.dtype, device: str, backend: str) -> dict[str, Tensor]:
+        """Of the rows and of every part of a layer, all layers together: few numbers have an error by luck."""
+        blocks = nn.ModuleList(copy.deepcopy(self.blocks)).to(device, dtype)
+        x, lengths = self.x.detach().clone().to(device, dtype).requires_grad_(), self.lengths.to(device)
+        deltas = self.deltas.to(device, torch.promote_types(dtype, torch.float32))
+        if backend == "fused":
+            liquid = blocks[0].liquid
+            layers = [block.fused_weights() for block in blocks]
+            y = fused.stack(x, deltas, layers, liquid.causal, liquid.gate_norm, lengths, self.pool)
+        else:
+            y = x
+            for block in blocks:
+                block.liquid.backend = backend
+                y = block(y, deltas)
+            y = fused._pooled(y, lengths) if self.pool else y
+        weight = torch.randn(y.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        (y * weight.to(device, dtype)).sum().backward()
+        grads: dict[str, list[Tensor]] = {"x": [x.grad]}
+        for name, p in blocks.named_parameters():
+            part = name.split(".", 1)[1].rsplit(".", 1)[0].replace(".mu", ".gate")
+            grads.setdefault(part, []).append(p.grad.flatten())
+        return {name: torch.cat(parts) for name, parts in grads.items()}
+
+
+def stacked(L: int, causal: bool, norm: str, mu: str, pool: bool) -> Stack:
+    x, deltas, _ = series(L, SMALL[0])
+    lengths = torch.tensor([L, 0, max(1, L - 5)])
+    deltas = deltas * (torch.arange(L) < lengths[:, None])
+    return Stack([mixer(SMALL, causal, norm, seed, mu=mu) for seed in (0, 1, 2)], x, deltas, lengths, pool)
+
+
+@pytest.mark.usefixtures("short_segments")
+@pytest.mark.parametrize(
+    ("L", "causal", "norm", "mu", "pool"),
+    [
+        (66, False, "sequence", "per_head", True),
+        (66, True, "prefix", "shared", True),
+        (30, True, "sequence", "fixed", True),
+        (30, False, "sequence", "shared", False),
+    ],
+)
+def test_gradients_of_a_stack_are_those_of_its_blocks(
+    L: int, causal: bool, norm: str, mu: str, pool: bool, precision: str, device: str
+) -> None:
+    stack = stacked(L, causal, norm, mu, pool)
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    exact = stack.gradients(torch.float64, "cpu", "parallel")
+    plain, ours = stack.gradients(dtype, device, "parallel"), stack.gradients(dtype, device, "fused")
+    for name in exact:
+        require_close(ours[name], plain[name], exact[name])
+    if pool:
+        assert not ours["x"][1].any(), "an empty series has no part in the mean of another"
+        assert not ours["x"][2, L - 5 :].any()
+
+
+def small_stack(precision: str, device: str, depth: int = 1) -> tuple[Tensor, Tensor, Tensor, list[LiquidMixer]]:
+    x, deltas, lengths = series(5, SMALL[0])
+    x = entering(x, precision, device).requires_grad_()
+    blocks = [mixer(SMALL, False, "sequence", seed).to(device, x.dtype) for seed in range(depth)]
+    return x, deltas.to(device, torch.float32), lengths.to(device), blocks
+
+
+def pooled_mean(x: Tensor, deltas: Tensor, lengths: Tensor, blocks: list[LiquidMixer]) -> Tensor:
+    return fused.stack(x, deltas, [b.fused_weights() for b in blocks], False, "sequence", lengths, True)
+
+
+def test_what_needs_no_gradient_gets_none_and_changes_no_other(precision: str, device: str) -> None:
+    x, deltas, lengths, blocks = small_stack(precision, device)
+    parameters = [p for block in blocks for p in block.parameters()]
+    pooled_mean(x, deltas, lengths, blocks).square().sum().backward()
+    expected = [p.grad for p in parameters]
+    for n, p in enumerate(parameters):
+        p.grad = None
+        p.requires_grad_(n % 3 == 0)
+    pooled_mean(x.detach(), deltas, lengths, blocks).square().sum().backward()
+    for n, (p, g) in enumerate(zip(parameters, expected, strict=True)):
+        assert torch.equal(p.grad, g) if n % 3 == 0 else p.grad is None
+    for p in parameters:
+        p.requires_grad_(False)
+    assert not pooled_mean(x.detach(), deltas, lengths, blocks).requires_grad
+    x.grad = None
+    pooled_mean(x, deltas, lengths, blocks).square().sum().backward()
+    assert x.grad.any()
+
+
+def test_an_answer_may_be_used_twice_and_differentiated_again(precision: str, device: str) -> None:
+    x, deltas, lengths, blocks = small_stack(precision, device)
+    inputs = [x, *blocks[0].parameters()]
+    y = pooled_mean(x, deltas, lengths, blocks)
+    once = torch.autograd.grad(y.sum(), inputs, retain_graph=True)
+    twice = torch.autograd.grad(y.sum() + y.sum(), inputs)
+    for a, b in zip(once, twice, strict=True):
+        assert torch.equal(2 * a, b)
+
+
+def test_a_stack_may_be_computed_again_instead_of_kept(precision: str, device: str) -> None:
+    x, deltas, lengths, blocks = small_stack(precision, device, depth=2)
+    inputs = [x, *blocks[0].parameters(), *blocks[1].parameters()]
+    expected = torch.autograd.grad(pooled_mean(x, deltas, lengths, blocks).square().sum(), inputs)
+    y = checkpoint(pooled_mean, x, deltas, lengths, blocks, use_reentrant=False)
+    for a, b in zip(torch.autograd.grad(y.square().sum(), inputs), expected, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_weight_that_was_changed_in_between_is_noticed(precision: str, device: str) -> None:
+    x, deltas, lengths, blocks = small_stack(precision, device)
+    y = pooled_mean(x, deltas, lengths, blocks)
+    with torch.no_grad():
+        blocks[0].liquid.mu.theta.add_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
 # --- which path runs ---
 
 
@@ -272,10 +395,11 @@ def named(backend: str) -> Callable[[LiquidMixer], None]:
         (named("reference"), "backend='reference'"),
     ],
 )
-def test_a_block_that_was_changed_is_not_fused(change: Callable[[LiquidMixer], None], reason: str) -> None:
-    block = mixer(SMALL, False, "sequence").float()
+def test_a_block_that_was_changed_is_not_fused(change: Callable[[LiquidMixer], None], reason: str, device: str) -> None:
+    torch.set_float32_matmul_precision("high")
+    block = mixer(SMALL, False, "sequence").to(device, torch.float32)
     x, deltas, _ = series(5, 32)
-    x, deltas = x.float(), deltas.float()
+    x, deltas = x.to(device, torch.float32), deltas.to(device, torch.float32)
     change(block)
     assert reason in block.why_not_fused(x, deltas)
     assert block.path(x, deltas) != "fused mixer"
@@ -292,10 +416,11 @@ def test_a_block_that_was_changed_is_not_fused(change: Callable[[LiquidMixer], N
         ({"size": (48, 3, 40)}, "width 48"),
     ],
 )
-def test_settings_without_kernels_are_not_fused(options: dict, reason: str) -> None:
-    block = mixer(**{"size": SMALL, "causal": False, "norm": "sequence"} | options).float()
+def test_settings_without_kernels_are_not_fused(options: dict, reason: str, device: str) -> None:
+    torch.set_float32_matmul_precision("high")
+    block = mixer(**{"size": SMALL, "causal": False, "norm": "sequence"} | options).to(device, torch.float32)
     x, deltas, _ = series(5, block.liquid.width)
-    assert reason in block.why_not_fused(x.float(), deltas.float())
+    assert reason in block.why_not_fused(x.to(device, torch.float32), deltas.to(device, torch.float32))
 
 
 def test_rows_without_kernels_are_not_fused(device: str) -> None:
@@ -325,12 +450,12 @@ def test_exact_float32_is_not_fused() -> None:
 
 
 @pytest.mark.gpu
-def test_auto_fuses_what_was_measured_and_fused_what_was_asked_for() -> None:
+def test_auto_fuses_on_a_gpu() -> None:
     torch.set_float32_matmul_precision("high")
-    for size, backend, fuses in ((PAPER, "auto", True), (SMALL, "auto", False), (SMALL, "fused", True)):
-        block = mixer(size, False, "sequence", backend=backend).float().cuda()
+    for size in (PAPER, SMALL):
+        block = mixer(size, False, "sequence", backend="auto").float().cuda()
         x, deltas, _ = series(5, size[0])
-        assert ("measured" in block.why_not_fused(x.float().cuda(), deltas.cuda())) is not fuses
+        assert block.path(x.float().cuda(), deltas.float().cuda()) == "fused mixer"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="tells what the CPU does")
@@ -398,14 +523,32 @@ def test_first_intervals_are_those_of_the_plain_path(config: dict, device: str) 
     batch = IrregularBatch.build(torch.zeros(4, 1100, 3), times, lengths=lengths).to(device)
     model.float().to(device).first_interval.fill_(0.7)
     plain.float().to(device).first_interval.fill_(0.7)
-    filled = model._intervals(batch, None)
+    filled = model.intervals(batch, None)
     assert can_fill(batch.deltas, model.config.backend)
     assert not can_fill(batch.deltas, "parallel")
-    assert torch.equal(filled, plain._intervals(batch, None))
+    assert torch.equal(filled, plain.intervals(batch, None))
     assert filled[3].tolist() == [0.0] * 1100
     torch.library.opcheck(
         fused.fused_intervals, (batch.deltas, batch.times, batch.lengths, model.first_interval, True, True)
     )
+
+
+@torch.no_grad()
+def test_mixers_that_differ_are_fused_one_by_one(precision: str, device: str) -> None:
+    batch, answers = irregular_batch(L=40, dtype=torch.float64), {}
+    for model, name in zip(models(), ("fused", "parallel"), strict=True):
+        torch.manual_seed(1)
+        model.mixers[1] = mixer((32, 1, 24), False, "sequence", backend=name)
+        answers["exact"] = model(batch) if name == "parallel" else None
+        rows = entering(batch.values, precision, device)
+        model.to(device, rows.dtype)
+        moved = type(batch)(**{f: getattr(batch, f) for f in batch.__dataclass_fields__} | {"values": rows}).to(device)
+        answers[name] = model(moved)
+        if name == "fused":
+            assert model.path(moved) == "fused mixer"
+            x, deltas, _, reads, _ = model._rows(moved, None)
+            assert why_not_stacked(model.blocks, x, deltas, reads) == "the mixers differ"
+    require_close(answers["fused"], answers["parallel"], answers["exact"])
 
 
 @torch.no_grad()
