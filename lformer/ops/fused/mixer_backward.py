@@ -34,7 +34,6 @@ class Launch(NamedTuple):
     T: int  # rows of a tile; of a causal kernel the plan's chunk
     num_warps: int
     num_stages: int = 1
-    maxnreg: int | None = None  # registers of a thread: three programs fit on a multiprocessor with 168
 
 
 LAUNCHES = {  # kernel, precision
@@ -44,21 +43,16 @@ LAUNCHES = {  # kernel, precision
     ("channel_weights", "bf16"): Launch(64, 4),
     ("read", "tf32"): Launch(128, 8),
     ("read", "bf16"): Launch(128, 8),
-    ("causal_read", "tf32"): Launch(CHUNK, 4, maxnreg=168),
-    ("causal_read", "bf16"): Launch(CHUNK, 4, maxnreg=168),
+    ("causal_read", "tf32"): Launch(CHUNK, 4),
+    ("causal_read", "bf16"): Launch(CHUNK, 4),
     ("write", "tf32"): Launch(128, 8),
     ("write", "bf16"): Launch(128, 8),
-    ("causal_write", "tf32"): Launch(CHUNK, 4, maxnreg=168),
-    ("causal_write", "bf16"): Launch(CHUNK, 4, maxnreg=168),
-    ("causal_project", "tf32"): Launch(CHUNK, 4, maxnreg=168),
-    ("causal_project", "bf16"): Launch(CHUNK, 4, maxnreg=168),
+    ("causal_write", "tf32"): Launch(CHUNK, 4),
+    ("causal_write", "bf16"): Launch(CHUNK, 4),
+    ("causal_project", "tf32"): Launch(CHUNK, 4),
+    ("causal_project", "bf16"): Launch(CHUNK, 4),
     ("gate", "tf32"): Launch(64, 4),
     ("gate", "bf16"): Launch(64, 4),
-}
-LARGE_LAUNCHES = {  # of what is `_large`, where a program needs all its registers
-    "causal_read": Launch(CHUNK, 4),
-    "causal_write": Launch(CHUNK, 4),
-    "causal_project": Launch(CHUNK, 8),
 }
 PROGRAMS = 264  # of B1, which takes the rows of all series as one: two for each multiprocessor
 GATE_PROGRAMS = 1056  # of B5, likewise, but it waits for memory
@@ -142,13 +136,9 @@ def _key_scale(plan: Plan) -> float:
 
 def _launch(kernel: str, plan: Plan) -> dict[str, int]:
     launch = LAUNCHES.get((kernel, plan.precision), Launch(CHUNK, 4))
-    if _large(kernel, plan):
-        launch = LARGE_LAUNCHES.get(kernel, launch)
-    return {option: value for option, value in launch._asdict().items() if value is not None}
-
-
-def _large(kernel: str, plan: Plan) -> bool:
-    return plan.D > 64 or (plan.K > 16 and kernel != "causal_project")
+    if kernel == "causal_project" and plan.D > 64:
+        launch = launch._replace(num_warps=8)  # else its sums would not fit the registers
+    return launch._asdict()
 
 
 def _room(n: int) -> int:

@@ -109,7 +109,7 @@ def answers(pooled: Tensor, lengths: Tensor, head: Affine, like: Tensor, plan: P
     start(
         mixer_embed.head_kernel, (plan.B,), (pooled, lengths, head.weight, head.bias, out), (plan.segments, outputs),
         D=plan.D, SEGMENTS=launch.power_of_two(plan.segments),
-        BLOCK=min(HEAD_BLOCK, launch.power_of_two(outputs)), num_warps=4, **launch.early(pooled),
+        BLOCK=min(HEAD_BLOCK, launch.power_of_two(outputs)), num_warps=4, **launch.early(plan, pooled),
     )  # fmt: skip
     return out
 

@@ -38,7 +38,6 @@ LAUNCHES: dict[tuple[str, int, str], Launch] = {
     ("accumulate", 128, "bf16"): Launch(warps=8),
 }
 DEFAULTS = {"gates": Launch(), "accumulate": Launch(), "recall": Launch(), "read": Launch()}
-EARLY = True  # a kernel begins while the one before it ends, and loads its weights meanwhile
 DECAY_ROWS = 512  # of a tile of `decay`, at most; it is narrow
 INTERVAL_ROWS = 1024
 
@@ -95,7 +94,7 @@ def decay(x_tilde: Tensor, sums: Tensor, deltas: Tensor, theta: Tensor, plan: Pl
         kernels.decay_kernel, _grid(plan), (x_tilde, deltas, theta, sums, u_hat, cum, span), _lengths(plan),
         H=plan.H, T=min(DECAY_ROWS, power_of_two(plan.rows)), CHUNK=plan.chunk,
         SEGMENTS=power_of_two(plan.segments), CAUSAL=plan.causal, PREFIX=plan.norm == "prefix",
-        num_warps=4, num_stages=1, **early(x_tilde),
+        num_warps=4, num_stages=1, **early(plan, x_tilde),
     )  # fmt: skip
     return u_hat, cum, span
 
@@ -109,7 +108,7 @@ def accumulate(x: Tensor, u_hat: Tensor, cum: Tensor, w: MixerWeights, plan: Pla
         (x, u_hat, cum, w.norm1, w.norm1_bias, w.wk, w.bk, w.wv, w.bv, partial),
         (1 / math.sqrt(plan.K), *_lengths(plan)),
         D=plan.D, H=plan.H, T=launch.rows, CAUSAL=plan.causal, PRECISION=plan.precision,
-        num_warps=launch.warps, num_stages=launch.stages, **early(x),
+        num_warps=launch.warps, num_stages=launch.stages, **early(plan, x),
     )  # fmt: skip
     return partial
 
@@ -123,7 +122,7 @@ def recall(x: Tensor, u_hat: Tensor, cum: Tensor, partial: Tensor, span: Tensor,
         (x, u_hat, cum, partial, span, w.norm1, w.norm1_bias, w.wq, w.bq, w.wk, w.bk, w.wv, w.bv, y),
         (1 / math.sqrt(plan.K), *_lengths(plan)),
         D=plan.D, H=plan.H, T=plan.chunk, PRECISION=plan.precision,
-        num_warps=launch.warps, num_stages=launch.stages, **early(x),
+        num_warps=launch.warps, num_stages=launch.stages, **early(plan, x),
     )  # fmt: skip
     return y
 
@@ -169,7 +168,7 @@ def read(
         D=plan.D, H=plan.H, F=plan.F, T=launch.rows,
         SLICES=hidden_slices(plan.F, launch.widest, launch.narrowest), KEEP=launch.keep, CAUSAL=plan.causal,
         STORE_X1=store_x1, POOL=pool, EMIT=emit, PRECISION=plan.precision,
-        num_warps=launch.warps, num_stages=launch.stages, **early(x),
+        num_warps=launch.warps, num_stages=launch.stages, **early(plan, x),
     )  # fmt: skip
     return out
 
@@ -186,9 +185,13 @@ def hidden_slices(F: int, widest: int, narrowest: int) -> tuple[tuple[int, int],
     return tuple(slices)
 
 
-def early(x: Tensor) -> dict[str, bool]:
-    """Options of a kernel whose rows come from the kernel launched right before it, and none of whose weights does."""
-    return {"EARLY": True, "launch_pdl": True} if EARLY and x.is_cuda else {"EARLY": False}
+def early(plan: Plan, x: Tensor) -> dict[str, bool]:
+    """Options of a kernel whose rows come from the kernel launched right before it, and none of whose weights does.
+
+    Where TF32 is not causal, one program of `read` fills a multiprocessor, and who begins early only waits in the way.
+    """
+    begin = x.is_cuda and (plan.causal or plan.precision != "tf32")
+    return {"EARLY": True, "launch_pdl": True} if begin else {"EARLY": False}
 
 
 def _launch(kernel: str, plan: Plan) -> Launch:

@@ -283,7 +283,7 @@ def test_a_training_step_takes_few_launches(causal: bool, device: str, monkeypat
         given = len(tensors) + len(numbers)
         constexpr = [p.annotation == "tl.constexpr" or p.annotation is tl.constexpr for p in parameters(kernel)]
         assert constexpr == [False] * given + [True] * (len(constexpr) - given)
-        assert set(kernel.arg_names[given:]) == set(constants) - {"num_warps", "num_stages", "maxnreg"}
+        assert set(kernel.arg_names[given:]) == set(constants) - {"num_warps", "num_stages", "launch_pdl"}
         with _disable_current_modes():  # the interpreter itself uses operators
             kernel[grid](*tensors, *numbers, **constants)
 
