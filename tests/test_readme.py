@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from lformer.bench import records, tables
 from lformer.bench.speed import readme as speed_gpu
 
@@ -40,19 +38,31 @@ def test_the_speed_tables_are_the_committed_record() -> None:
     assert tables.speed(record("speed/cpu.json"), batch=8) in README
 
 
-def test_the_first_figures_of_a_gpu_are_the_committed_record() -> None:
-    found: Any = record("speed/cuda-first-run.json")
+def test_the_figures_of_a_gpu_are_the_committed_record() -> None:
+    found: Any = record("speed/cuda.json")
     replays = [r["seconds"] for r in found["throughput"] if (r["model"], r["mode"]) == ("lformer", "replay")]
-    assert "{:.3f} ms in TF32 and {:.3f} ms in".format(*(1e3 * s for s in replays)) in README
-    for cell in found["million"][:2]:
-        assert f"{1e3 * cell['seconds']:.1f} ms and" in README
-        assert f"{cell['peak_bytes'] / 2**30:.2f} GiB" in README
+    assert "{:.3f} ms in TF32\nand {:.3f} ms in bfloat16".format(*(1e3 * s for s in replays)) in README
+    steps = {
+        (c["model"], c["length"]): c["seconds"]
+        for c in found["lengths"]
+        if c["work"] == "training step" and c["seconds"]
+    }
+    assert f"takes {1e3 * steps['lformer', 131_072]:.1f} ms at 131,072 rows" in README
+    assert f"kernels, {1e3 * steps['lformer', 65_536]:.1f} ms on this machine" in README
+    for length in (64, 2048, 4096, 32_768):
+        others = [seconds for (name, rows), seconds in steps.items() if rows == length and "lformer" not in name]
+        assert (steps["lformer", length] < min(others)) == (length >= 4096)
+
+
+def test_the_training_curves_are_the_committed_record() -> None:
+    found: Any = importlib.util.spec_from_file_location("curves", ROOT / "scripts" / "gpu" / "curves.py")
+    script = importlib.util.module_from_spec(found)
+    found.loader.exec_module(script)
+    assert script.table(record("curves.json")) in (ROOT / "docs" / "guides" / "gpu.md").read_text()
 
 
 def test_the_gpu_tables_are_the_committed_record() -> None:
     assert README.count(speed_gpu.BEGIN) == README.count(speed_gpu.END) == 1
-    if not (ROOT / "results" / "speed" / "cuda.json").exists():
-        pytest.skip("no record of a GPU is committed")
     assert speed_gpu.filled(README, record("speed/cuda.json")) == README
 
 
