@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+import triton
 import triton.language as tl
+from helpers import relative_error
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
@@ -21,8 +23,8 @@ from lformer.nn import LiquidMixer
 from lformer.nn.attention import LiquidGatedAttention
 from lformer.nn.mixer import SwiGLU
 from lformer.ops import checks
+from lformer.ops.fused import backward_causal, backward_rows, mixer_backward, mixer_launch
 from lformer.ops.fused import mixer as fused_mixer
-from lformer.ops.fused import mixer_backward, mixer_launch
 from lformer.ops.fused.plan import CHUNK, MixerWeights, Plan, Saved
 
 GROUPS = {  # tensors that are one quantity: a handful of numbers alone has an error by luck
@@ -250,6 +252,30 @@ def test_float16_operands_in_the_place_of_tf32(name: str, device: str, monkeypat
     assert_close_enough(fused, plain, plain_gradients(work, torch.float64, device), ULP["ieee"])
     scaled = fused_gradients(work._replace(grad=work.grad * 2.0**-40), plan, torch.float32, device)
     assert all(torch.equal(fused[name] * 2.0**-40, scaled[name]) for name in fused)
+
+
+@triton.jit
+def uneven_power(r_unit, T: tl.constexpr, OPERAND: tl.constexpr):
+    """`chunk_power`, and sixteen times as much where R is large: as if it had grown in some chunks and heads alone."""
+    return tl.where(r_unit > 10.0, 16.0, 1.0) * backward_rows.chunk_power(r_unit, T, OPERAND)
+
+
+def test_units_may_differ_between_chunks_and_heads(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read through R has a unit for each chunk and head; on its way to the weights all come to one."""
+    if device == "cuda":
+        pytest.skip("float32 products are TF32 there: see the tests marked gpu")
+    monkeypatch.setitem(mixer_backward.OPERANDS, "ieee", "fp16")
+    case = Case(L=150, causal=True, chunks=3, B=1)
+    work, plan = make_work(case), make_plan(case, "ieee")
+    with torch.no_grad():
+        for p in (work.mixer.liquid.query.weight, work.mixer.liquid.query.bias):
+            p[: case.D // case.H] *= 1e-3  # the first head asks little: its R is small
+    even = fused_gradients(work, plan, torch.float32, device)
+    monkeypatch.setattr(backward_causal, "chunk_power", uneven_power)
+    uneven = fused_gradients(work, plan, torch.float32, device)
+    assert not all(torch.equal(even[name], uneven[name]) for name in even)
+    for name, g in even.items():
+        assert relative_error(uneven[name], g) < 2.0**-10, name
 
 
 def test_large_and_small_weights_as_float16(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
