@@ -32,6 +32,15 @@ def device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
+@pytest.fixture(autouse=True)
+def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter runs one program after the other, and most of them are those that add up small sums."""
+    from lformer.ops.fused import mixer_backward  # imports triton
+
+    if not torch.cuda.is_available():
+        monkeypatch.setattr(mixer_backward, "SUM_BLOCK", 512)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")

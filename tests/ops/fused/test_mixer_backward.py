@@ -315,8 +315,6 @@ def test_a_training_step_takes_few_launches(causal: bool, device: str, monkeypat
 
     for module in (mixer_launch, mixer_backward):
         monkeypatch.setattr(module, "start", start)
-    if device == "cpu":
-        monkeypatch.setattr(mixer_backward, "SUM_BLOCK", 512)  # the interpreter runs one program after the other
     case = Case(L=5, causal=causal)
     work = make_work(case)
     x = work.x.float().to(device).requires_grad_()
