@@ -13,7 +13,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -28,6 +28,7 @@ from lformer.batch import IrregularBatch, median_interval
 from lformer.data import Splits
 from lformer.evaluate import evaluate
 from lformer.ops.checks import trusted
+from lformer.ops.precision import tf32
 from lformer.progress import TrainingBar
 from lformer.tasks import Task
 
@@ -157,18 +158,10 @@ def fit(
     )
 
 
-@contextmanager
-def rounding(config: TrainConfig) -> Iterator[None]:
+def rounding(config: TrainConfig) -> AbstractContextManager[None]:
     """Inside, products are rounded as `config.precision` says; a run on a CPU leaves the setting alone."""
-    if config.precision != "tf32" or config.accelerator == "cpu" or not torch.cuda.is_available():
-        yield
-        return
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+    on_gpu = config.accelerator != "cpu" and torch.cuda.is_available()
+    return tf32() if on_gpu and config.precision == "tf32" else nullcontext()
 
 
 def _train(module: _Training, home: Path, resume: Path | None, progress: bool) -> None:

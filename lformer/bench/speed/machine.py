@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -38,17 +36,6 @@ def rates(device: str, size: int, copied: int, budget: Budget) -> Rates:
         out = torch.empty_like(a)
         flops[name] = 2 * size**3 / measure(partial(torch.mm, a, b, out=out), device, budget).seconds
     return Rates(copy=moved, tf32=flops["tf32"], bf16=flops["bf16"])
-
-
-@contextmanager
-def tf32() -> Iterator[None]:
-    """Inside, float32 products may run in TF32 on a GPU that has it."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def described(device: str) -> dict[str, Any]:

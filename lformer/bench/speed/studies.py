@@ -20,6 +20,7 @@ from lformer.bench.speed.machine import Rates
 from lformer.bench.speed.sweep import SpeedConfig, sweep
 from lformer.bench.speed.throughput import Rate, throughput
 from lformer.bench.speed.timing import Budget
+from lformer.ops.precision import tf32
 
 FUSED = ("lformer", "lformer-causal")
 OURS = (*FUSED, "lformer-plain", "lformer-plain-causal")
@@ -129,7 +130,7 @@ def run(config: StudiesConfig, progress: Callable[[object], None] = lambda cell:
     """All three studies; writes `cuda.json` as they go and `cuda.md` at the end, under `config.folder`."""
     record = Record(config)
     try:
-        with machine.tf32():
+        with tf32():
             _measure(record, progress)
         record.finished = True
     finally:

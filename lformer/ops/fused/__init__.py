@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from lformer.ops import checks
-from lformer.ops.fused.plan import interpreted, tf32_allowed
+from lformer.ops.fused.plan import interpreted
+from lformer.ops.precision import tf32_allowed
 
 WIDEST = 128  # the largest K and V
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.library import custom_op
 
 from lformer.ops.fused import attention_kernels as kernels
-from lformer.ops.fused.plan import interpreted, tf32_allowed
+from lformer.ops.fused.plan import interpreted
+from lformer.ops.precision import tf32_allowed
 
 Launched = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # by each of the four passes
 

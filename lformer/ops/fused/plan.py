@@ -1,4 +1,4 @@
-"""How the fused mixer divides its rows, what it needs and what it keeps. Imports torch and the checks alone."""
+"""How the fused mixer divides its rows, what it needs and what it keeps. Imports no triton."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lformer.ops import checks
+from lformer.ops.precision import tf32_allowed
 
 WIDTHS = (32, 64, 128)
 HEAD_SIZES = (16, 32, 64)
@@ -111,16 +112,6 @@ def precision(x: Tensor) -> str | None:
     if x.is_cuda:
         return "tf32" if tf32_allowed() else None
     return "ieee"
-
-
-def tf32_allowed() -> bool:
-    """True if float32 products on CUDA may round their operands to TF32."""
-    return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
-
-
-# A compiler guards this setting itself, but cannot trace the question. `torch.compiler.assume_constant_result` does
-# the same, and imports the whole compiler for it.
-tf32_allowed._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def interpreted() -> bool:

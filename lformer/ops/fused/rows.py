@@ -211,18 +211,6 @@ def left(tile, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def beside_left(tile, PRECISION: tl.constexpr):
-    """(N, M) -> the right operand beside a `left`, rounded: its rows are `summed`."""
-    tile = nearest(tile, PRECISION)
-    if PRECISION == "tf32":
-        N: tl.constexpr = tile.shape[0]
-        M: tl.constexpr = tile.shape[1]
-        return tl.reshape(tl.permute(tl.reshape(tile, (N // 8, 4, 2, M)), (0, 2, 1, 3)), (N, M))
-    else:
-        return tile
-
-
-@triton.jit
 def right(weight, start, limit, IN: tl.constexpr, OUT: tl.constexpr, PRECISION: tl.constexpr):
     """Rows `start … start + OUT` of a (limit, IN) weight as the (IN, OUT) operand beside a `left`, not yet rounded."""
     out = start + tl.arange(0, OUT)
@@ -241,17 +229,6 @@ def load_heads(source, first, rows, inside, D: tl.constexpr, H: tl.constexpr):
 def load_vector(source, D: tl.constexpr):
     """(D,) as a float32 row (1, D)."""
     return tl.load(source + tl.arange(0, D)).to(tl.float32)[None, :]
-
-
-@triton.jit
-def load_transposed(weight, start, limit, IN: tl.constexpr, OUT: tl.constexpr):
-    """Rows `start … start + OUT` of a (limit, IN) weight as an (IN, OUT) operand; 0 past `limit`.
-
-    The memory order stays that of the weight, so the summed index is the fast one, as TF32 products want it.
-    """
-    out = start + tl.arange(0, OUT)
-    at = out[None, :] * IN + tl.arange(0, IN)[:, None]
-    return tl.load(weight + at, mask=out[None, :] < limit, other=0.0)
 
 
 @triton.jit
