@@ -32,6 +32,25 @@ def device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
+@pytest.fixture(
+    params=["ieee", pytest.param("tf32", marks=pytest.mark.gpu), pytest.param("bf16", marks=pytest.mark.gpu)]
+)
+def precision(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "ieee" and torch.cuda.is_available():
+        pytest.skip("float32 products are exact in the interpreter alone, which runs where there is no GPU")
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if request.param == "tf32" else "highest")
+    yield request.param
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.fixture
+def short_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lformer.ops.fused import mixer  # imports triton
+
+    monkeypatch.setattr(mixer, "FORCED_CHUNKS", 1)
+
+
 @pytest.fixture(autouse=True)
 def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter runs one program after the other, and most of them are those that add up small sums."""

@@ -4,7 +4,7 @@ In Triton's interpreter products are exact float32 ("ieee"); on a GPU the same c
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -22,22 +22,10 @@ from lformer.ops.fused import mixer_launch as launch
 from lformer.ops.fused.plan import Plan, make_plan
 
 
-@pytest.fixture(
-    params=["ieee", pytest.param("tf32", marks=pytest.mark.gpu), pytest.param("bf16", marks=pytest.mark.gpu)]
-)
-def dtype(request: pytest.FixtureRequest) -> Iterator[torch.dtype]:
-    """Of the rows."""
-    if request.param == "ieee" and torch.cuda.is_available():
-        pytest.skip("float32 products are exact in the interpreter alone, which runs where there is no GPU")
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if request.param == "tf32" else "highest")
-    yield torch.bfloat16 if request.param == "bf16" else torch.float32
-    torch.set_float32_matmul_precision(before)
-
-
 @pytest.fixture
-def short_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "FORCED_CHUNKS", 1)
+def dtype(precision: str) -> torch.dtype:
+    """Of the rows."""
+    return torch.bfloat16 if precision == "bf16" else torch.float32
 
 
 @pytest.fixture

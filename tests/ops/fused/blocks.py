@@ -1,0 +1,46 @@
+"""Mixers, models and rows for the tests of the fused mixer, in float64."""
+
+import torch
+from torch import Tensor
+
+from lformer.nn import LFormer, LFormerConfig, LiquidGatedAttention, LiquidMixer, SwiGLU
+
+MODES = [(False, "sequence"), (True, "sequence"), (True, "prefix")]
+SMALL, PAPER = (32, 2, 40), (64, 4, 176)  # D, H, F
+
+
+def mixer(
+    size: tuple[int, int, int], causal: bool, norm: str, seed: int = 0, backend: str = "fused", **options: str
+) -> LiquidMixer:
+    """A mixer in float64 none of whose parameters is at its start."""
+    D, H, F = size
+    torch.manual_seed(seed)
+    time = LiquidGatedAttention(D, H, causal=causal, gate_norm=norm, backend=backend, **options)
+    block = LiquidMixer(D, time, SwiGLU(D, F)).double()
+    with torch.no_grad():
+        for name, p in block.named_parameters():
+            p.copy_(torch.randn_like(p) * (0.3 if p.dim() == 1 else p.shape[-1] ** -0.5) + ("norm.weight" in name))
+    return block
+
+
+def series(L: int, D: int, seed: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows (3, L, D), intervals (3, L) of very different sizes with ties, 0 past the lengths (3,)."""
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(3, L, D, generator=g, dtype=torch.float64)
+    deltas = torch.exp(2 * torch.randn(3, L, generator=g, dtype=torch.float64))
+    deltas[:, 3::7] = 0.0
+    lengths = torch.tensor([L, max(1, L // 2), max(1, L - 5)])
+    return x, deltas * (torch.arange(L) < lengths[:, None]), lengths
+
+
+def entering(x: Tensor, precision: str, device: str) -> Tensor:
+    return x.to(device, torch.bfloat16 if precision == "bf16" else torch.float32)
+
+
+def models(**config: object) -> tuple[LFormer, LFormer]:
+    torch.manual_seed(0)
+    settings = {"inputs": 3, "outputs": 2, "width": 32, "heads": 2, "hidden": 40, "backend": "fused"} | config
+    model = LFormer(LFormerConfig(**settings)).double()
+    plain = LFormer(LFormerConfig(**settings | {"backend": "parallel"})).double()
+    plain.load_state_dict(model.state_dict())
+    return model, plain
