@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -174,6 +174,35 @@ class IrregularBatch:
         """The same series, asked at other times: (B, Q), since each series' start."""
         return replace(self, query_times=query_times.to(self.times))
 
+    def padded(
+        self, rows: int, queries: int | None = None, targets: Literal["series", "step", "query"] = "series"
+    ) -> Self:
+        """The same series with more padding, so that batches of many lengths have few shapes; no answer changes.
+
+        Args:
+            rows: L afterwards, at least what it is.
+            queries: Q afterwards, as it is if None or 0. Those that are added repeat the last one.
+            targets: where they stand. Targets of rows and queries that were added do not count.
+        """
+        L, Q = self.times.shape[1], 0 if self.query_times is None else self.query_times.shape[1]
+        queries = Q if queries is None or Q == 0 else queries
+        if rows < L or queries < Q:
+            raise ValueError(f"{L} rows and {Q} queries cannot be padded to {rows} and {queries}, which is less.")
+        longer = {name: _longer(getattr(self, name), rows) for name in ("values", "deltas", "observed")}
+        longer["times"] = _repeated(self.times, rows)
+        if self.query_times is not None:
+            longer["query_times"] = _repeated(self.query_times, queries)
+        if targets != "series" and self.targets is not None:
+            seen = self.targets_observed
+            beside = {
+                "targets": self.targets,
+                "targets_observed": torch.ones_like(self.targets, dtype=torch.bool) if seen is None else seen,
+                "targets_given": self.targets_given,
+            }
+            count = rows if targets == "step" else queries
+            longer |= {name: _longer(tensor, count) for name, tensor in beside.items() if tensor is not None}
+        return replace(self, **longer)
+
     def to(self, device: torch.device | str) -> Self:
         """Move every tensor. Devices without float64 get times in float32; the deltas are already exact."""
         device = torch.device(device)
@@ -184,6 +213,18 @@ class IrregularBatch:
                 narrow = device.type == "mps" and tensor.dtype == torch.float64
                 moved[field.name] = tensor.to(device, torch.float32 if narrow else tensor.dtype)
         return replace(self, **moved)
+
+
+def _longer(tensor: Tensor, n: int) -> Tensor:
+    """(B, L, ...) -> (B, n, ...), zeros behind."""
+    B, L, *rest = tensor.shape
+    return tensor if n == L else torch.cat([tensor, tensor.new_zeros(B, n - L, *rest)], dim=1)
+
+
+def _repeated(times: Tensor, n: int) -> Tensor:
+    """(B, L) -> (B, n), the last column again and again; zeros if there is none."""
+    L = times.shape[1]
+    return _longer(times, n) if L in (0, n) else torch.cat([times, times[:, -1:].expand(-1, n - L)], dim=1)
 
 
 def _as_numbers(name: str, values: ArrayLike) -> Tensor:

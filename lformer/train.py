@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from lformer.batch import IrregularBatch, median_interval
 from lformer.data import Splits
 from lformer.evaluate import evaluate
+from lformer.graphs import CapturedStep, RecordingError, capture_step, recording
 from lformer.ops.checks import trusted
 from lformer.ops.precision import tf32
 from lformer.progress import TrainingBar
@@ -34,6 +35,9 @@ from lformer.tasks import Task
 
 History = list[dict[str, float]]
 Report = Callable[[dict[str, float]], None]
+LAUNCH_BOUND = (
+    2**19
+)  # rows of a batch; with more the GPU takes longer than its kernels to launch, and graphs gain nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +57,8 @@ class TrainConfig:
         accelerator, devices, nodes: passed to Lightning.
         precision: "tf32" is float32 whose products on a GPU round their operands to TF32, as the fused kernels want it
             (on a CPU nothing is rounded); "32-true" never rounds; "bf16-mixed" and "64-true" as Lightning has them.
+        replay: on one GPU, record the steps of a model that allows it (`LFormer` does), and replay them: one launch
+            instead of one for every kernel. Batches are padded a little more, to few shapes, which changes no answer.
         log: "none", "csv" or "tensorboard", under the folder of the run.
     """
 
@@ -69,6 +75,7 @@ class TrainConfig:
     devices: int | str = 1
     nodes: int = 1
     precision: Literal["tf32", "32-true", "bf16-mixed", "64-true"] = "tf32"
+    replay: bool = True
     log: Literal["none", "csv", "tensorboard"] = "none"
 
 
@@ -247,9 +254,15 @@ class _Training(pl.LightningModule):
         self._deadline = None if config.time_limit is None else began + config.time_limit
         self._losses: list[Tensor] = []
         self._trained_on: torch.device | None = None
+        self._steps: CapturedStep | None = None
 
     def on_train_start(self) -> None:
         self._trained_on = self.device
+        if self.config.replay and getattr(self.model, "recordable", False) and self.trainer.world_size == 1:
+            self._steps = capture_step(self.model, self._loss)
+
+    def on_train_end(self) -> None:
+        self._steps = None  # with it go the graphs, which hold memory of the GPU
 
     @contextmanager
     def where_it_was_trained(self) -> Iterator[None]:
@@ -271,12 +284,36 @@ class _Training(pl.LightningModule):
         if self._deadline is not None and time.perf_counter() > self._deadline:
             raise TimeLimitError(f"stopped after {self.config.time_limit:g} s, in epoch {self.current_epoch}.")
         torch.manual_seed(hash((self.seed, self.current_epoch, step)) % 2**63)
-        with trusted():  # the batch was checked when it was made, and the loss is watched
-            loss = self.task.loss(self.task.predict(self.model, batch), batch)
+        loss = self._replayed(batch)
+        if loss is None:
+            with trusted():  # the batch was checked when it was made, and the loss is watched
+                loss = self._loss(self.model, batch.to(self.device))
         if not math.isfinite(value := loss.item()):
             raise DivergedError(self._exploded(value, batch, step), list(self.history))
         self._losses.append(loss.detach())
         return loss
+
+    def backward(self, loss: Tensor) -> None:
+        """Lightning calls this after it has taken the gradients away; a replayed step has them already."""
+        if loss.requires_grad:
+            loss.backward()
+        elif self._steps is not None:
+            self._steps.place_gradients()
+
+    def _loss(self, model: nn.Module, batch: IrregularBatch) -> Tensor:
+        return self.task.loss(self.task.predict(model, batch), batch)
+
+    def _replayed(self, batch: IrregularBatch) -> Tensor | None:
+        """The loss of a step by graph, or None where an ordinary step is to be taken."""
+        worth = batch.times.numel() <= LAUNCH_BOUND and recording.can_replay(batch, self.device)
+        if self._steps is None or not worth:
+            return None
+        try:
+            return self._steps(_roomy(batch, self.task.answer))
+        except RecordingError as error:
+            warnings.warn(f"steps are not replayed: {error}", stacklevel=2)
+            self._steps = None
+            return None
 
     def validation_step(self, batch: int, step: int) -> None:
         values = evaluate(self.model, self.task, self.splits.validation, self.config.batch_size)
@@ -315,15 +352,32 @@ class _Training(pl.LightningModule):
         return {"optimizer": adam, "lr_scheduler": {"scheduler": share, "interval": "step"}}
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        return batch.to(device) if isinstance(batch, IrregularBatch) else batch
+        return batch  # the step moves it, or copies it straight into the buffers of its graph
 
     def _exploded(self, value: float, batch: IrregularBatch, step: int) -> str:
         where = "" if batch.index is None else f" (series {batch.index[:8].tolist()}, ...)"
-        largest = _largest(self.model, batch)
+        largest = _largest(self.model, batch.to(self.device))
         return (
             f"the loss became {value} at epoch {self.current_epoch}, step {step}{where}; {largest}. "
             f"Lower the learning rate ({self.config.lr:g}), or clip gradients with TrainConfig(clip=...)."
         )
+
+
+def _roomy(batch: IrregularBatch, answer: Literal["series", "step", "query"]) -> IrregularBatch:
+    """The batch padded to one of few shapes."""
+    queries = None if batch.query_times is None else rounded_up(batch.query_times.shape[1])
+    return batch.padded(rounded_up(batch.times.shape[1]), queries, answer)
+
+
+def rounded_up(n: int) -> int:
+    """The next number with at most four binary digits that count: eight to an octave, at most an eighth more.
+
+    Example:
+        >>> [rounded_up(n) for n in (3, 16, 17, 100, 1000, 4000)]
+        [3, 16, 18, 104, 1024, 4096]
+    """
+    step = 1 << max(0, n.bit_length() - 4)
+    return -(-n // step) * step
 
 
 class _Epoch:

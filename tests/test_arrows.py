@@ -14,15 +14,16 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "progress": set(),
     "panel": {"batch"},
     "metrics": {"batch"},
+    "graphs": {"ops", "batch"},
     "nn": {"ops", "batch"},
     "baselines": {"ops", "batch", "nn"},
     "data": {"batch", "panel"},
     "doctor": {"panel"},
     "tasks": {"batch", "metrics", "data"},
     "evaluate": {"ops", "batch", "data", "tasks"},
-    "train": {"ops", "batch", "data", "progress", "tasks", "evaluate"},
+    "train": {"ops", "batch", "graphs", "data", "progress", "tasks", "evaluate"},
     "estimators": {"batch", "panel", "nn", "data", "metrics", "tasks", "evaluate", "train"},
-    "bench": {"ops", "batch", "metrics", "allocator", "nn", "baselines", "data", "tasks", "evaluate", "train"},
+    "bench": {"ops", "batch", "metrics", "allocator", "graphs", "nn", "baselines", "data", "tasks", "evaluate", "train"},
     "cli": {"bench", "data", "doctor", "estimators", "panel"},
 }
 

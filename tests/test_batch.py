@@ -1,11 +1,13 @@
 """IrregularBatch: what it keeps, what it fills in, and what it refuses."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from helpers import irregular_arrays, irregular_batch
+from helpers import irregular_arrays, irregular_batch, relative_error
 
-from lformer import IrregularBatch
+from lformer import IrregularBatch, LFormer, LFormerConfig, metrics
 from lformer.batch import mean_interval, median_interval
 
 
@@ -127,3 +129,47 @@ def test_bad_series_are_named() -> None:
         IrregularBatch.from_series([good, ([0.0, 1.0], torch.ones(2, 4))])
     with pytest.raises(ValueError, match="empty list"):
         IrregularBatch.from_series([])
+
+
+@pytest.mark.parametrize("at", ["series", "step", "query"])
+def test_more_padding_changes_no_answer_and_no_loss(at: str) -> None:
+    model = LFormer(LFormerConfig(inputs=2, outputs=3, width=16, heads=2, answer=at)).double()
+    generator = torch.Generator().manual_seed(0)
+    batch = irregular_batch(B=3, L=11, C=2)
+    if at == "query":
+        batch = batch.with_queries(torch.rand(3, 5, generator=generator) * 300)
+    shape = {"series": (3, 3), "step": (3, 11, 3), "query": (3, 5, 3)}[at]
+    seen = None if at == "series" else torch.rand(shape, generator=generator) > 0.4
+    batch = replace(batch, targets=torch.randn(shape, generator=generator), targets_observed=seen, targets_given=seen)
+    longer = batch.padded(16, 8, at)
+    assert longer.values.shape == (3, 16, 2)
+    assert torch.equal(longer.valid[:, :11], batch.valid)
+    assert not longer.valid[:, 11:].any()
+    expected, answer = model(batch), model(longer)
+    cut = answer if at == "series" else answer[:, : shape[1]]
+    assert relative_error(cut, expected) < 1e-12
+    loss = [metrics.mean_loss(metrics.squared, model(b), b) for b in (batch, longer)]
+    assert relative_error(loss[1], loss[0]) < 1e-12
+
+
+def test_padding_keeps_what_needs_none_and_refuses_less() -> None:
+    batch = irregular_batch(L=7, targets=torch.ones(4))
+    same = batch.padded(7, 9)
+    assert same.query_times is None
+    assert same.targets is batch.targets
+    assert same.targets_observed is None
+    for name in ("values", "times", "deltas", "observed", "lengths", "start"):
+        assert getattr(same, name) is getattr(batch, name)
+    nothing = IrregularBatch.build(torch.zeros(2, 0, 3), torch.zeros(2, 0)).padded(4)
+    assert nothing.times.tolist() == [[0.0] * 4] * 2
+    with pytest.raises(ValueError, match="7 rows and 0 queries cannot be padded to 6 and 0, which is less"):
+        batch.padded(6)
+    with pytest.raises(ValueError, match="7 rows and 2 queries cannot be padded to 7 and 1, which is less"):
+        batch.with_queries(torch.ones(4, 2)).padded(7, 1)
+
+
+def test_targets_that_all_counted_count_as_before_when_rows_are_added() -> None:
+    batch = irregular_batch(L=7, targets=torch.ones(4, 7, 2)).padded(9, targets="step")
+    assert batch.targets_observed is not None
+    assert batch.targets_observed[:, :7].all()
+    assert not batch.targets_observed[:, 7:].any()

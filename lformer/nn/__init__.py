@@ -1,14 +1,12 @@
 """Modules: the operator with its projections, the mixer block, the backbone. Needs torch and numpy alone."""
 
 from lformer.nn.attention import LayerState, LiquidGatedAttention
-from lformer.nn.capture import Captured, capture
 from lformer.nn.embedder import Embedder, SinusoidalTime
 from lformer.nn.lformer import LFormer, LFormerConfig, State
 from lformer.nn.mixer import FeedForward, LiquidMixer, SwiGLU
 from lformer.nn.softmax import SoftmaxAttention
 
 __all__ = [
-    "Captured",
     "Embedder",
     "FeedForward",
     "LFormer",
@@ -20,5 +18,4 @@ __all__ = [
     "SoftmaxAttention",
     "State",
     "SwiGLU",
-    "capture",
 ]

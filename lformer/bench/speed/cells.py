@@ -9,13 +9,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-Work = Literal["forward", "training step"]
+Work = Literal["forward", "training step", "replayed step"]
 WORKS: tuple[Work, ...] = ("forward", "training step")
+REPLAY: Work = "replayed step"  # a training step as a CUDA graph, which only a GPU has
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One measurement. `seconds` is None where the cell was not run, and `note` says why."""
+    """One measurement. `seconds` is None where the cell was not run, and `note` says why.
+
+    `peak_bytes` is None too for a replayed step: its memory was taken when it was recorded, and is that of the step.
+    """
 
     model: str
     work: Work
@@ -45,7 +49,7 @@ def summary(cells: Sequence[Cell]) -> dict[str, float]:
     batches, longest = {c.batch for c in cells}, max(c.length for c in cells)
     batch, shortest = 8 if 8 in batches else max(batches), min(1024, longest)
     found: dict[str, float] = {"batch": batch}
-    for work in WORKS:
+    for work in (work for work in (*WORKS, REPLAY) if any(c.work == work for c in cells)):
         own = {
             name: {c.length: c for c in pick(cells, work=work, batch=batch, model=name)}
             for name in dict.fromkeys(c.model for c in cells)
@@ -60,7 +64,7 @@ def summary(cells: Sequence[Cell]) -> dict[str, float]:
         for name in ours:
             found[f"{work}: growth exponent of {name}"] = growth_exponent(list(own[name].values()))
         if len(ours) == 2:
-            for value, label in (("seconds", "time"), ("peak_bytes", "memory")):
+            for value, label in (("seconds", "time"), ("peak_bytes", "memory"))[: 1 if work == REPLAY else 2]:
                 worst = ratios("lformer-causal", "lformer", value)
                 found[f"{work}: causal over non-causal, {label}, worst"] = max(worst, default=math.nan)
         for peer in sorted(own.keys() - set(ours)):

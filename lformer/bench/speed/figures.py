@@ -13,6 +13,7 @@ from lformer.bench.speed.cells import Cell
 PANELS = (
     ("forward", "seconds", "forward, ms", 1e3),
     ("training step", "seconds", "training step, ms", 1e3),
+    ("replayed step", "seconds", "the step as a CUDA graph, ms", 1e3),
     ("training step", "peak_bytes", "training step, peak MiB", 2.0**-20),
 )
 
@@ -21,8 +22,9 @@ def draw(path: Path, cells: Sequence[Cell], batch: int) -> None:
     """At one batch size, both axes logarithmic."""
     plt = require_matplotlib()
     names = list(dict.fromkeys(c.model for c in cells if c.batch == batch))
-    figure, axes = plt.subplots(1, len(PANELS), figsize=(4.4 * len(PANELS), 4.6), layout="constrained")
-    for axis, (work, value, label, unit) in zip(axes, PANELS, strict=True):
+    panels = [panel for panel in PANELS if any(c.work == panel[0] for c in cells)]
+    figure, axes = plt.subplots(1, len(panels), figsize=(4.4 * len(panels), 4.6), layout="constrained")
+    for axis, (work, value, label, unit) in zip(axes, panels, strict=True):
         for n, model in enumerate(names):
             own = [c for c in cells if (c.model, c.work, c.batch) == (model, work, batch) and c.seconds is not None]
             axis.plot(

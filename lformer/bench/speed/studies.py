@@ -13,7 +13,7 @@ import torch
 
 from lformer.bench import peers
 from lformer.bench.speed import anchors, machine, tables
-from lformer.bench.speed.cells import Cell, summary
+from lformer.bench.speed.cells import REPLAY, WORKS, Cell, summary
 from lformer.bench.speed.files import write
 from lformer.bench.speed.floor import distances
 from lformer.bench.speed.machine import Rates
@@ -73,6 +73,7 @@ class StudiesConfig:
         same: dict[str, Any] = {
             "lengths": self.lengths, "batches": (self.batch,), "models": self.models, "limit": self.limit,
             "memory": math.inf, "device": self.device, "budget": self.budget,
+            "works": (*WORKS, REPLAY) if self.device == "cuda" else WORKS,
         }  # fmt: skip
         return SpeedConfig(**(same | given))
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from lformer.batch import IrregularBatch
 from lformer.bench import peers
-from lformer.bench.speed.cells import WORKS, Cell, Work, growth_exponent
+from lformer.bench.speed.cells import REPLAY, WORKS, Cell, Work, growth_exponent
 from lformer.bench.speed.timing import ONE_SECOND, Budget, Measured, attempt, call, why
 
 TIME_OVER = "not reached"  # the run was out of time before this cell's turn
@@ -63,6 +63,7 @@ def sweep(config: SpeedConfig) -> Iterator[Cell]:
                     note = TIME_OVER if time.monotonic() > stop else hopeless(history, length, config)
                     found = note or _measured(model, data, work, config)
                     seconds, peak, note = (None, None, found) if isinstance(found, str) else (*found, "")
+                    peak = None if work == REPLAY else peak
                     history.append(Cell(name, work, batch, length, seconds, peak, note))
                     yield history[-1]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from lformer.bench.layout import markdown
 from lformer.bench.speed import anchors
-from lformer.bench.speed.cells import WORKS, Cell, Work, growth_exponent, pick
+from lformer.bench.speed.cells import REPLAY, WORKS, Cell, Work, growth_exponent, pick
 from lformer.bench.speed.floor import Distance
 from lformer.bench.speed.machine import Precision
 from lformer.bench.speed.throughput import MODES, Rate
@@ -93,7 +93,7 @@ def page(record: dict[str, Any]) -> str:
     if not record["finished"]:
         parts.append("**The run was cut short; what it had measured is here.**")
     if cells:
-        parts += [f"## {work.capitalize()}, batch {cells[0].batch}\n\n" + _table(cells, work) for work in WORKS]
+        parts += [f"## {work.capitalize()}, batch {cells[0].batch}\n\n" + _table(cells, work) for work in _works(cells)]
     if record["million"]:
         parts.append("## One series\n\n" + markdown(million_table([Cell(**c) for c in record["million"]])))
     if rates:
@@ -119,9 +119,10 @@ def readme(record: dict[str, Any]) -> str:
     cells, rates = lengths_of(record), throughput_of(record)
     batch = cells[0].batch
     near = [d for d in _telling(record) if not d.model.startswith("lformer-plain") and "eager" not in d.what]
+    steps = [work for work in _works(cells) if work != "forward"]
     parts = [
         _words(record),
-        f"**training step, batch {batch}**\n\n{markdown(table(cells, 'training step', batch, SHOWN))}",
+        *(f"**{work}, batch {batch}**\n\n{markdown(table(cells, work, batch, SHOWN))}" for work in steps),
         f"**inference, batch {rates[0].batch}, {rates[0].length:,} rows, series per second**\n\n"
         + markdown(throughput_table(rates)),
         "**one series**\n\n" + markdown(million_table([Cell(**c) for c in record["million"]])),
@@ -157,6 +158,10 @@ def _telling(record: dict[str, Any]) -> list[Distance]:
     longest = max((c["length"] for c in record["lengths"]), default=0)
     found = [Distance(**d) for d in record["distances"]]
     return [d for d in found if d.length >= longest or d.what.startswith("inference")]
+
+
+def _works(cells: Sequence[Cell]) -> list[Work]:
+    return [work for work in (*WORKS, REPLAY) if pick(cells, work=work)]
 
 
 def _table(cells: Sequence[Cell], work: Work) -> str:

@@ -9,14 +9,16 @@ import statistics
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lformer.batch import IrregularBatch
-from lformer.bench.speed.cells import Work
+from lformer.bench.speed.cells import REPLAY, Work
+from lformer.graphs import capture_step
 from lformer.ops import checks
 
 WARM_UP = 3  # calls on a GPU before any is timed: compiled kernels, libraries set up, memory reserved
@@ -67,8 +69,10 @@ class LiveBytes(TorchDispatchMode):
         self.now -= size
 
 
-def call(model: nn.Module, batch: IrregularBatch, work: Work) -> Callable[[], None]:
+def call(model: nn.Module, batch: IrregularBatch, work: Work) -> Callable[[], object]:
     """One forward pass without gradients, or forward, loss and backward; gradients are gone afterwards.
+
+    A replayed step copies the batch into the buffers of its graph, as a loop of training does.
 
     On a GPU values are not looked at, as in training: every look would wait for all work before it.
     """
@@ -80,12 +84,18 @@ def call(model: nn.Module, batch: IrregularBatch, work: Work) -> Callable[[], No
 
     def training_step() -> None:
         with values():
-            model(batch).square().mean().backward()
+            _loss(model, batch).backward()
         for parameter in model.parameters():
             parameter.grad = None
 
-    model.train(work == "training step")
+    model.train(work != "forward")
+    if work == REPLAY:
+        return partial(capture_step(model, _loss), batch)
     return forward if work == "forward" else training_step
+
+
+def _loss(model: nn.Module, batch: IrregularBatch) -> Tensor:
+    return cast(Tensor, model(batch)).square().mean()
 
 
 def measure(run: Callable[[], object], device: str = "cpu", budget: Budget = ONE_SECOND) -> Measured:

@@ -1,8 +1,6 @@
 """Inference by replay: which graph, how many, what is copied; on a GPU, the same answers as the model's own."""
 
-import importlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,32 +8,14 @@ from helpers import irregular_batch, relative_error
 from torch import nn
 
 from lformer import IrregularBatch
-from lformer.nn import LFormer, LFormerConfig, capture
-from lformer.nn.capture import Recording, _buffers, _run
+from lformer.graphs import RecordingError, capture
+from lformer.nn import LFormer, LFormerConfig
 from lformer.ops import checks
-
-module = importlib.import_module("lformer.nn.capture")  # the name in lformer.nn is the function
 
 
 def model(dtype: torch.dtype = torch.float64, **config: object) -> LFormer:
     torch.manual_seed(1)
     return LFormer(LFormerConfig(**{"inputs": 3, "outputs": 2, "width": 16, "heads": 2} | config)).to(dtype).eval()
-
-
-@pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """Graphs without a GPU: a replay runs the model on the buffers into the output. Lists what was recorded."""
-    shapes: list[tuple[int, ...]] = []
-
-    def record(net: nn.Module, batch: IrregularBatch) -> Recording:
-        shapes.append(tuple(batch.values.shape))
-        inputs = _buffers(batch)
-        output = torch.full_like(_run(net, inputs), torch.nan)
-        return Recording(inputs, output, lambda: output.copy_(_run(net, inputs)))
-
-    monkeypatch.setattr(module, "_record", record)
-    monkeypatch.setattr(module, "_can_replay", lambda batch: batch.values.numel() > 0)
-    return shapes
 
 
 def test_without_cuda_the_model_is_run_without_gradients_and_without_a_look_at_the_values(
@@ -128,6 +108,17 @@ def test_an_answer_is_a_copy_unless_asked_otherwise(recorded: list[tuple[int, ..
     assert torch.equal(shared, fast(two))
 
 
+def test_what_no_model_reads_makes_no_other_graph_and_is_not_copied(recorded: list[tuple[int, ...]]) -> None:
+    net, batch = model(), irregular_batch()
+    fast = capture(net)
+    for targets in (None, torch.ones(4), torch.ones(4, 30)):
+        asked = replace(batch, targets=targets, index=None if targets is None else torch.arange(4))
+        assert torch.equal(fast(asked), net(batch))
+        assert fast.captured(asked)
+        assert fast.inputs(asked).targets is None
+    assert len(recorded) == 1
+
+
 def test_whoever_writes_into_the_buffers_spares_the_copies(recorded: list[tuple[int, ...]]) -> None:
     net = model()
     fast, batch = capture(net), irregular_batch()
@@ -162,69 +153,9 @@ def test_training_mode_is_refused() -> None:
         capture(model(), graphs=0)
 
 
-class FakeCuda:
-    """Streams and graphs that only note the order of things."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.noted: list[str] = []
-        for name in ("device", "stream", "graph"):
-            monkeypatch.setattr(torch.cuda, name, lambda *a, name=name, **k: self.inside(name))
-        monkeypatch.setattr(torch.cuda, "Stream", lambda: self)
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda: self)
-        monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: self)
-        monkeypatch.setattr(torch, "autocast", lambda *a, cache_enabled: self.inside(f"cache {cache_enabled}"))
-
-    @contextmanager
-    def inside(self, name: str) -> Iterator[None]:
-        self.noted.append(name)
-        yield
-        self.noted.append(f"/{name}")
-
-    def wait_stream(self, other: object) -> None:
-        self.noted.append("wait")
-
-    def replay(self) -> None:
-        self.noted.append("replay")
-
-
-def test_a_recording_follows_a_warm_up_on_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda, net, batch = FakeCuda(monkeypatch), model(), irregular_batch()
-    hook = net.register_forward_hook(lambda *_: cuda.noted.append("run"))
-    recording = module._record(net, batch)
-    recording.replay()
-    hook.remove()
-    order = "device, cache False, wait, stream, run, run, run, /stream, wait, graph, run, /graph, /cache False, /device"
-    assert cuda.noted == [*order.split(", "), "replay"]
-    assert torch.equal(recording.output, net(batch))
-
-
-def test_a_model_that_cannot_be_recorded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda, net = FakeCuda(monkeypatch), model()
-
-    def refuse(*_: object) -> None:
-        if "graph" in cuda.noted:
-            raise RuntimeError("operation not permitted when stream is capturing\nmore")
-
-    net.register_forward_hook(refuse)
-    ended: list[bool] = []
-    monkeypatch.setattr(module, "_end_random_capture", lambda: ended.append(True))
-    with pytest.raises(RuntimeError, match=r"LFormer cannot be recorded .* \(operation not .* capturing\)"):
-        module._record(net, irregular_batch())
-    assert ended == [True]
-
-
 # --- on a GPU ---
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
-
-@pytest.fixture
-def ordinary_kernels() -> Iterator[None]:
-    """Deterministic mode, which fills empty memory in all tests, refuses the GPU's cumsum."""
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(False)
-    yield
-    torch.use_deterministic_algorithms(before)
 
 
 @pytest.mark.gpu
@@ -270,7 +201,7 @@ def test_a_model_that_reads_values_cannot_be_recorded_and_the_device_works_on() 
             return batch.values * float(batch.values.sum())
 
     batch = irregular_batch(dtype=torch.float32).to("cuda")
-    with pytest.raises(RuntimeError, match="Reads cannot be recorded as a CUDA graph"):
+    with pytest.raises(RecordingError, match="Reads cannot be recorded as a CUDA graph"):
         capture(Reads().eval())(batch)
     assert bool(torch.isfinite(batch.values.sum()))
     assert bool(torch.isfinite(torch.randn(3, device="cuda")).all())  # random numbers too

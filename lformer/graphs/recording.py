@@ -1,0 +1,178 @@
+"""What a model does with a batch, recorded once per shape as a CUDA graph and replayed with other numbers."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import fields
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from lformer.batch import IrregularBatch
+
+T = TypeVar("T")
+WARM_UP = 3  # kernels are compiled and libraries set up before the recording, which allows neither
+
+
+class Recording(NamedTuple, Generic[T]):
+    """Recorded work: `replay` reads `inputs` and overwrites what `output` holds."""
+
+    inputs: IrregularBatch
+    output: T
+    replay: Callable[[], None]
+
+
+class Recordings(Generic[T]):
+    """The graphs of one model, one for each shape of batch.
+
+    Args:
+        model: whose weights the work reads; where they lie is part of what is recorded.
+        work: what is done with a batch. It must hang on shapes alone, never on values.
+        graphs: how many shapes are held, each with its buffers; the one not used for longest makes room.
+        settings: what else the work depends on.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        work: Callable[[IrregularBatch], T],
+        graphs: int,
+        settings: Callable[[], Hashable] = lambda: None,
+    ) -> None:
+        if graphs < 1:
+            raise ValueError(f"graphs must be at least 1; got {graphs}.")
+        self.model, self.work, self.graphs, self.settings = model, work, graphs, settings
+        self._held: OrderedDict[Hashable, Recording[T]] = OrderedDict()  # the latest used last
+        self._seen: set[Hashable] = set()
+        self._weights = _places(model)
+        self._pool: Any = None
+
+    def holds(self, batch: IrregularBatch, device: torch.device) -> bool:
+        """Whether there is a graph for batches like this one on a device."""
+        return self.key(batch, device) in self._held
+
+    def recording(self, batch: IrregularBatch, device: torch.device) -> Recording[T]:
+        """The graph of this shape, recorded if there is none."""
+        return self._recording(self.key(batch, device), batch, device)
+
+    def if_it_comes_again(self, batch: IrregularBatch, device: torch.device) -> Recording[T] | None:
+        """As `recording`, but None for the first batch of a shape: one that never comes again is not worth a graph."""
+        key = self.key(batch, device)
+        if key in self._seen:
+            return self._recording(key, batch, device)
+        self._seen.add(key)
+        return None
+
+    def _recording(self, key: Hashable, batch: IrregularBatch, device: torch.device) -> Recording[T]:
+        if key not in self._held:
+            while len(self._held) >= self.graphs:
+                self._held.popitem(last=False)  # before recording, so that its memory is free by then
+            if not self._held:  # a pool ends with the last graph that uses it
+                self._pool = new_pool()
+            self._held[key] = record(self.work, buffers(batch, device), type(self.model).__name__, self._pool)
+        self._held.move_to_end(key)
+        return self._held[key]
+
+    def clear(self) -> None:
+        """Let all graphs go, and the memory they hold."""
+        self._held.clear()
+        self._seen.clear()
+        self._weights = _places(self.model)
+
+    def key(self, batch: IrregularBatch, device: torch.device) -> Hashable:
+        """Everything a recording depends on beside the values in its buffers."""
+        kind = device.type
+        return (
+            device,
+            tuple([None if t is None else (t.shape, t.dtype) for t in _tensors(batch)]),
+            (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind), torch.get_float32_matmul_precision()),
+            # A graph reads addresses: weights written in place are seen, weights that moved need a new graph.
+            tuple([(home[name].data_ptr(), home[name].dtype) for home, name in self._weights]),
+            self.settings(),
+        )
+
+
+def can_replay(batch: IrregularBatch, device: torch.device) -> bool:
+    """Whether there is something to record: a batch that is not empty, for a GPU."""
+    return device.type == "cuda" and batch.values.numel() > 0
+
+
+def buffers(batch: IrregularBatch, device: torch.device) -> IrregularBatch:
+    """Memory of its own on a device for every tensor of a batch, filled from it."""
+    shapes = {name: t for name in FIELDS if (t := getattr(batch, name)) is not None}
+    # Contiguous: an expanded tensor has rows that share their memory.
+    made = {name: torch.empty(t.shape, dtype=t.dtype, device=device) for name, t in shapes.items()}
+    inputs = IrregularBatch(**made)
+    fill(inputs, batch)
+    return inputs
+
+
+def fill(inputs: IrregularBatch, batch: IrregularBatch) -> None:
+    """Put a batch into buffers of its shape."""
+    with torch.no_grad():
+        for buffer, tensor in zip(_tensors(inputs), _tensors(batch), strict=True):
+            if buffer is not None and tensor is not None and buffer is not tensor:
+                buffer.copy_(tensor)
+
+
+def new_pool() -> Any:
+    """Memory for graphs that never run at the same time; what one leaves in it holds until another one runs."""
+    return torch.cuda.graph_pool_handle()
+
+
+def record(work: Callable[[IrregularBatch], T], inputs: IrregularBatch, name: str, pool: Any) -> Recording[T]:
+    """Warm up on a stream of its own, as graphs ask for, then record what `work` does with these buffers.
+
+    The random numbers of a recording go on from where they stand at its replay; the warm-up leaves them there.
+    """
+    device = inputs.values.device
+    # Autocast keeps the weights it has cast; a graph would go on reading them after they are freed.
+    autocast = torch.autocast(
+        "cuda", torch.get_autocast_dtype("cuda"), torch.is_autocast_enabled("cuda"), cache_enabled=False
+    )
+    with torch.cuda.device(device), autocast:
+        random = torch.cuda.get_rng_state()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP):
+                work(inputs)
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.set_rng_state(random)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            # Only this thread is held to what a recording allows: others may load data meanwhile.
+            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+                output = work(inputs)
+        except RuntimeError as error:
+            _end_random_capture()
+            raise RecordingError(
+                f"{name} cannot be recorded as a CUDA graph ({str(error).splitlines()[0]}). What is recorded must not "
+                "wait for the GPU, read values or choose kernels by them. Call the model itself."
+            ) from error
+    return Recording(inputs, output, graph.replay)
+
+
+class RecordingError(RuntimeError):
+    """The work does something that a CUDA graph does not allow."""
+
+
+FIELDS = tuple(field.name for field in fields(IrregularBatch))
+
+
+def _tensors(batch: IrregularBatch) -> list[Tensor | None]:
+    return [getattr(batch, name) for name in FIELDS]
+
+
+def _places(model: nn.Module) -> list[tuple[dict[str, Any], str]]:
+    """Where each parameter and buffer hangs: looked up by every call, which must not cost more than it saves."""
+    homes = [home for module in model.modules() for home in (module._parameters, module._buffers)]
+    return [(home, name) for home in homes for name, weight in home.items() if weight is not None]
+
+
+def _end_random_capture() -> None:
+    """A recording that fails leaves the generator waiting for its end; a copy of its state does not wait."""
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    generator.graphsafe_set_state(generator.clone_state())

@@ -1,0 +1,124 @@
+"""A training step by replaying a CUDA graph: answer, loss and all gradients in one launch.
+
+An eager step launches every kernel from Python, forward and backward, and a GPU is done with a small batch long before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lformer.batch import IrregularBatch
+from lformer.graphs import recording
+from lformer.graphs.recording import Recordings, fill
+from lformer.ops import checks
+
+Objective = Callable[[nn.Module, IrregularBatch], Tensor]
+
+
+class Step(NamedTuple):
+    """What a step leaves."""
+
+    loss: Tensor  # ()
+    gradients: list[Tensor | None]  # of each parameter; None where there is none
+
+
+class CapturedStep:
+    """What `capture_step` returns; called with a batch."""
+
+    def __init__(self, model: nn.Module, objective: Objective, graphs: int = 64) -> None:
+        self.model = model
+        self._parameters = list(model.parameters())
+        # Not bound methods: graphs would hold on to their memory until somebody looks for circles.
+        self._run = partial(_ordinary, model, objective, self._parameters)
+        self._graphs = Recordings(model, self._run, graphs, partial(_settings, model, self._parameters))
+        self._latest: Step | None = None
+
+    def __call__(self, batch: IrregularBatch) -> Tensor:
+        """The loss of a batch, (); afterwards the gradients of its step, and of no other, are those of the parameters.
+
+        They hold until the next call: let the optimiser go first. A batch on another device than the model is moved.
+        """
+        device = self._device
+        found = self._graphs.if_it_comes_again(batch, device) if recording.can_replay(batch, device) else None
+        if found is None:
+            self._latest = self._run(batch.to(device))
+        else:
+            fill(found.inputs, batch)
+            found.replay()
+            self._latest = found.output
+        self.place_gradients()
+        return self._latest.loss.clone()
+
+    def place_gradients(self) -> None:
+        """Give the parameters the gradients of the latest step once more, after somebody has taken them away."""
+        if self._latest is None:
+            raise RuntimeError("there are no gradients before the first step.")
+        for parameter, gradient in zip(self._parameters, self._latest.gradients, strict=True):
+            parameter.grad = gradient
+
+    def captured(self, batch: IrregularBatch) -> bool:
+        """Whether a graph is held for batches like this one; never on a device without CUDA."""
+        return recording.can_replay(batch, self._device) and self._graphs.holds(batch, self._device)
+
+    def clear(self) -> None:
+        """Let all graphs go, and the memory they hold; also to be called after a submodule was replaced."""
+        self._graphs.clear()
+        self._parameters[:], self._latest = self.model.parameters(), None
+
+    @property
+    def _device(self) -> torch.device:
+        return self._parameters[0].device
+
+
+def _ordinary(
+    model: nn.Module, objective: Objective, parameters: Sequence[nn.Parameter], batch: IrregularBatch
+) -> Step:
+    """Answer, loss and gradients, nothing recorded."""
+    for parameter in parameters:
+        parameter.grad = None  # a gradient that is there would be added to
+    with checks.trusted():
+        loss = objective(model, batch)
+    with torch.autocast(batch.values.device.type, enabled=False):  # it is for forward passes
+        loss.backward()
+    return Step(loss.detach(), [parameter.grad for parameter in parameters])
+
+
+def _settings(model: nn.Module, parameters: Sequence[nn.Parameter]) -> Hashable:
+    """What decides which gradients there are, and what dropout does."""
+    return model.training, tuple([parameter.requires_grad for parameter in parameters])
+
+
+def capture_step(model: nn.Module, objective: Objective, graphs: int = 64) -> CapturedStep:
+    """A training step that replays CUDA graphs, one per shape of batch.
+
+    The first batch of a shape takes an ordinary step, the second is recorded, later ones are copied into fixed buffers
+    and replayed. Batches of few shapes make this worth while: `IrregularBatch.padded` changes no answer. The optimiser
+    stays outside, and everything that `capture` says of weights and values holds here. Random numbers are those of an
+    ordinary step. One process with one GPU: gradients are not exchanged with others. On a device without CUDA every
+    step is an ordinary one.
+
+    Args:
+        model: any model called with an `IrregularBatch`. What it does must not hang on the values.
+        objective: from the model and a batch to the loss, ().
+        graphs: how many shapes are held, each with its buffers and gradients; the one not used for longest makes room.
+
+    Example:
+        >>> from lformer.nn import LFormer, LFormerConfig
+        >>> model = LFormer(LFormerConfig(inputs=3, outputs=2))
+        >>> step = capture_step(model, lambda model, batch: (model(batch) - batch.targets).square().mean())
+        >>> times = torch.rand(8, 50).cumsum(1)
+        >>> batch = IrregularBatch.build(torch.randn(8, 50, 3), times, targets=torch.randn(8, 2))
+        >>> adam = torch.optim.Adam(model.parameters())
+        >>> losses = []
+        >>> for _ in range(5):
+        ...     losses.append(step(batch))
+        ...     adam.step()
+        >>> bool(losses[-1] < losses[0])
+        True
+    """
+    return CapturedStep(model, objective, graphs)

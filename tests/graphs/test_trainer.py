@@ -1,0 +1,151 @@
+"""The trainer by replay: the run that ordinary steps give, on ragged data, from few shapes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lformer import data, tasks
+from lformer.data.dataset import Targets
+from lformer.data.parts import PanelPart, Splits
+from lformer.graphs import CapturedStep, RecordingError, recording
+from lformer.nn import LFormer, LFormerConfig
+from lformer.panel import Panel
+from lformer.train import Report, Result, TrainConfig, fit, seeded
+
+SERIES = 36
+
+
+def ragged(at: str) -> Splits[PanelPart]:
+    """Uneven times, 3 to 40 rows, holes; targets of series, rows or queries."""
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(3, 41, SERIES)
+    times = [np.cumsum(rng.exponential(1.0, n)) for n in lengths]
+    values = [np.where(rng.random((n, 2)) < 0.2, np.nan, rng.standard_normal((n, 2))) for n in lengths]
+    panel = Panel.from_list(list(zip(times, values, strict=True)))
+    if at == "series":
+        targets = Targets(values=rng.standard_normal((SERIES, 1)).astype(np.float32), at="series")
+    elif at == "rows":
+        targets = Targets(values=rng.standard_normal((lengths.sum(), 1)).astype(np.float32), at="rows")
+    else:
+        asked = rng.integers(1, 20, SERIES)
+        targets = Targets(
+            values=rng.standard_normal((asked.sum(), 1)).astype(np.float32), at="queries",
+            times=rng.random(asked.sum()) * 30, first=np.cumsum(asked) - asked, lengths=asked,
+        )  # fmt: skip
+    parts = [PanelPart(panel[members], targets, members, seed=5) for members in np.split(np.arange(SERIES), [24, 30])]
+    return Splits("ragged", *parts)
+
+
+TASKS = {"series": tasks.regress(), "rows": tasks.regress_points(1), "queries": tasks.records("x", 1, "query")}
+
+
+def run(
+    at: str, folder: Path | None = None, dropout: float = 0.0, report: Report | None = None, **changes: object
+) -> tuple[LFormer, Result]:
+    task = TASKS[at]
+    with seeded(2):
+        model = LFormer(LFormerConfig(inputs=2, outputs=1, answer=task.answer, width=32, heads=2, dropout=dropout))
+    options: dict[str, object] = {"epochs": 4, "batch_size": 4, "accelerator": "cpu", "clip": 1.0}
+    config = TrainConfig(**options | changes)
+    return model, fit(model, task, ragged(at), config, folder=folder, progress=False, report=report)
+
+
+def require_same_run(one: Result, other: Result, tolerance: float) -> None:
+    assert [row["loss"] for row in one.history] == pytest.approx([row["loss"] for row in other.history], rel=tolerance)
+    for name, value in one.metrics.items():
+        assert value == pytest.approx(other.metrics[name], rel=tolerance)
+
+
+@pytest.mark.parametrize("at", ["series", "rows", "queries"])
+def test_a_replayed_run_is_the_ordinary_one(recorded: list[tuple[int, ...]], at: str) -> None:
+    _, replayed = run(at)
+    shapes = len(recorded)
+    _, ordinary = run(at, replay=False)
+    assert 0 < shapes < 20
+    assert len(recorded) == shapes
+    require_same_run(replayed, ordinary, 1e-4)
+
+
+def test_a_run_that_was_interrupted_ends_where_it_would_have(recorded: list[tuple[int, ...]], tmp_path: Path) -> None:
+    def stop(row: dict[str, float]) -> None:
+        if row["epoch"] == 1:
+            raise InterruptedError
+
+    whole, expected = run("series", dropout=0.2)
+    with pytest.raises(InterruptedError):
+        run("series", tmp_path, dropout=0.2, report=stop)
+    resumed, result = run("series", tmp_path, dropout=0.2)
+    assert result.history == expected.history
+    for a, b in zip(whole.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_step_that_cannot_be_recorded_is_an_ordinary_one_and_the_run_says_so(
+    recorded: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RecordingError("LFormer cannot be recorded")
+
+    monkeypatch.setattr(recording, "record", refuse)
+    with pytest.warns(UserWarning, match="steps are not replayed: LFormer cannot be recorded"):
+        _, refused = run("series")
+    _, ordinary = run("series", replay=False)
+    require_same_run(refused, ordinary, 1e-4)
+
+
+def test_long_batches_and_models_that_do_not_allow_it_are_not_recorded(
+    recorded: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lformer.train.LAUNCH_BOUND", 4 * 20)
+    run("series")
+    assert max(rows for _, rows, _ in recorded) <= 20
+    recorded.clear()
+    monkeypatch.setattr(LFormer, "recordable", False)
+    run("series")
+    assert recorded == []
+
+
+# --- on a GPU ---
+
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.mark.gpu
+@on_gpu
+@pytest.mark.usefixtures("ordinary_kernels")
+@pytest.mark.parametrize("at", ["series", "rows", "queries"])
+@pytest.mark.parametrize("precision", ["tf32", "bf16-mixed"])
+def test_on_a_gpu_a_replayed_run_is_the_ordinary_one(at: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    replays: list[bool] = []
+    step = CapturedStep.__call__
+
+    def watched(self: CapturedStep, batch: object) -> torch.Tensor:
+        loss = step(self, batch)
+        replays.append(self.captured(batch))
+        return loss
+
+    monkeypatch.setattr(CapturedStep, "__call__", watched)
+    _, replayed = run(at, accelerator="gpu", precision=precision, epochs=6)
+    assert sum(replays) > len(replays) / 3
+    count = len(replays)
+    _, ordinary = run(at, accelerator="gpu", precision=precision, epochs=6, replay=False)
+    assert len(replays) == count
+    require_same_run(replayed, ordinary, 0.02 if precision == "tf32" else 0.1)
+
+
+@pytest.mark.gpu
+@on_gpu
+@pytest.mark.usefixtures("ordinary_kernels")
+def test_on_a_gpu_the_graphs_are_gone_after_a_run() -> None:
+    splits = data.load("spiral-0.02", seed=3, steps=10)
+    task = tasks.for_splits(splits)
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    model = LFormer(LFormerConfig(inputs=2, outputs=2, answer=task.answer))
+    fit(model, task, splits, replace(TrainConfig(), epochs=2, accelerator="gpu"), progress=False)
+    del model
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_allocated() - before < 2**22
