@@ -87,7 +87,8 @@ class Recordings(Generic[T]):
         return (
             device,
             tuple([None if t is None else (t.shape, t.dtype) for t in _tensors(batch)]),
-            (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind), torch.get_float32_matmul_precision()),
+            torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None,
+            torch.get_float32_matmul_precision(),
             # A graph reads addresses: weights written in place are seen, weights that moved need a new graph.
             tuple([(home[name].data_ptr(), home[name].dtype) for home, name in self._weights]),
             self.settings(),

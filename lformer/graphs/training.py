@@ -5,12 +5,13 @@ An eager step launches every kernel from Python, forward and backward, and a GPU
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from lformer.batch import IrregularBatch
 from lformer.graphs import recording
@@ -32,10 +33,10 @@ class CapturedStep:
 
     def __init__(self, model: nn.Module, objective: Objective, graphs: int = 64) -> None:
         self.model = model
-        self._parameters = list(model.parameters())
+        self._whole = Whole(model, objective)
         # Not bound methods: graphs would hold on to their memory until somebody looks for circles.
-        self._run = partial(_ordinary, model, objective, self._parameters)
-        self._graphs = Recordings(model, self._run, graphs, partial(_settings, model, self._parameters))
+        self._run = partial(_step, self._whole)
+        self._graphs = Recordings(model, self._run, graphs, partial(_settings, self._whole))
         self._latest: Step | None = None
 
     def __call__(self, batch: IrregularBatch) -> Tensor:
@@ -43,7 +44,7 @@ class CapturedStep:
 
         They hold until the next call: let the optimiser go first. A batch on another device than the model is moved.
         """
-        device = self._device
+        device = self._whole.device
         found = self._graphs.if_it_comes_again(batch, device) if recording.can_replay(batch, device) else None
         if found is None:
             self._latest = self._run(batch.to(device))
@@ -58,39 +59,60 @@ class CapturedStep:
         """Give the parameters the gradients of the latest step once more, after somebody has taken them away."""
         if self._latest is None:
             raise RuntimeError("there are no gradients before the first step.")
-        for parameter, gradient in zip(self._parameters, self._latest.gradients, strict=True):
+        for parameter, gradient in zip(self._whole.learnt.values(), self._latest.gradients, strict=True):
             parameter.grad = gradient
 
     def captured(self, batch: IrregularBatch) -> bool:
         """Whether a graph is held for batches like this one; never on a device without CUDA."""
-        return recording.can_replay(batch, self._device) and self._graphs.holds(batch, self._device)
+        device = self._whole.device
+        return recording.can_replay(batch, device) and self._graphs.holds(batch, device)
 
     def clear(self) -> None:
         """Let all graphs go, and the memory they hold; also to be called after a submodule was replaced."""
         self._graphs.clear()
-        self._parameters[:], self._latest = self.model.parameters(), None
+        self._whole.look()
+        self._latest = None
+
+
+class Whole(nn.Module):
+    """From a batch to its loss, as one module."""
+
+    def __init__(self, model: nn.Module, objective: Objective) -> None:
+        super().__init__()
+        self.model, self.objective = model, objective
+        self.look()
+
+    def look(self) -> None:
+        """Find the parameters; where they hang is not asked for on every step."""
+        self.learnt = dict(self.named_parameters())
 
     @property
-    def _device(self) -> torch.device:
-        return self._parameters[0].device
+    def device(self) -> torch.device:
+        return next(iter(self.learnt.values())).device
+
+    def forward(self, batch: IrregularBatch) -> Tensor:
+        """-> ()"""
+        return self.objective(self.model, batch)
 
 
-def _ordinary(
-    model: nn.Module, objective: Objective, parameters: Sequence[nn.Parameter], batch: IrregularBatch
-) -> Step:
-    """Answer, loss and gradients, nothing recorded."""
-    for parameter in parameters:
-        parameter.grad = None  # a gradient that is there would be added to
+def _step(whole: Whole, batch: IrregularBatch) -> Step:
+    """Answer, loss and gradients.
+
+    For autograd the weights are new tensors that share their memory: what it keeps of the parameters themselves belongs
+    to the stream of an earlier step as long as the loss of that step lives, and no recording could go on from there.
+    """
+    fresh = {name: p.detach().requires_grad_(p.requires_grad) for name, p in whole.learnt.items()}
     with checks.trusted():
-        loss = objective(model, batch)
+        loss = functional_call(whole, fresh, (batch,))
+    wanted = {name: weight for name, weight in fresh.items() if weight.requires_grad}
     with torch.autocast(batch.values.device.type, enabled=False):  # it is for forward passes
-        loss.backward()
-    return Step(loss.detach(), [parameter.grad for parameter in parameters])
+        found = dict(zip(wanted, torch.autograd.grad(loss, list(wanted.values()), allow_unused=True), strict=True))
+    return Step(loss.detach(), [found.get(name) for name in fresh])
 
 
-def _settings(model: nn.Module, parameters: Sequence[nn.Parameter]) -> Hashable:
+def _settings(whole: Whole) -> Hashable:
     """What decides which gradients there are, and what dropout does."""
-    return model.training, tuple([parameter.requires_grad for parameter in parameters])
+    return whole.model.training, tuple([parameter.requires_grad for parameter in whole.learnt.values()])
 
 
 def capture_step(model: nn.Module, objective: Objective, graphs: int = 64) -> CapturedStep:

@@ -67,6 +67,8 @@ def test_another_shape_dtype_number_of_queries_or_precision_is_another_graph(rec
         torch.set_float32_matmul_precision(before)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert not fast.captured(asked)
+    with torch.autocast("cpu", dtype=torch.float16, enabled=False):
+        assert fast.captured(asked)
     net.float()
     assert not fast.captured(irregular_batch(dtype=torch.float32).with_queries(torch.rand(4, 5)))
 

@@ -116,6 +116,15 @@ def test_frozen_weights_and_the_mode_of_training_make_a_graph_of_their_own(recor
     assert net.head[0].bias.grad is not None
 
 
+def test_weights_that_are_shared_by_two_layers_get_one_gradient(recorded: list[tuple[int, ...]]) -> None:
+    net, batch = model(), batch_of()
+    net.mixers[1].time_mixer.query.weight = net.mixers[0].time_mixer.query.weight
+    step = capture_step(net, objective)
+    expected = ordinary(net, batch)
+    for _ in range(3):
+        require_step(net, step(batch), expected)
+
+
 def test_values_are_not_looked_at(recorded: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[Tensor] = []
     monkeypatch.setattr("lformer.ops.checks.first_bad", lambda bad: looks.append(bad))
@@ -146,7 +155,7 @@ def test_a_graph_gives_the_gradients_of_an_ordinary_step(backend: str, causal: b
             loss = step(batch)  # from the CPU
         found = [p.grad.clone() for p in net.parameters()]
         with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
-            expected = objective(net, batch.to("cuda"))
+            expected = objective(net, batch.to("cuda"))  # and lives on while the next batch is recorded
         net.zero_grad()
         expected.backward()
         assert relative_error(loss, expected.detach()) < 1e-5
@@ -155,7 +164,8 @@ def test_a_graph_gives_the_gradients_of_an_ordinary_step(backend: str, causal: b
         with torch.no_grad():
             for parameter in net.parameters():
                 parameter.sub_(0.01 * parameter.grad)  # weights written in place are seen
-    assert step.captured(batch)
+    with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+        assert step.captured(batch)
 
 
 @pytest.mark.gpu
