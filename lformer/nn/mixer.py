@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import starmap
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -147,26 +149,24 @@ class LiquidMixer(nn.Module):
 
     def fused_weights(self) -> MixerWeights:
         """The parameters in the order of the fused kernels, of a block that `why_not_fused` has nothing against."""
-        time, channel = self.liquid, self.channel_mixer
-        assert time.output_gate is not None
-        assert time.gate is not None
-        assert time.mu is not None
-        assert isinstance(channel, SwiGLU)
-        theta = time.mu.theta
+        # Dictionaries, not attributes: a module looks for those in three places, which takes longer than a kernel.
+        block: dict[str, Any] = self._modules
+        time, channel = block["time_mixer"]._modules, block["channel_mixer"]._modules
+        theta, heads = block["time_mixer"].mu.theta, block["time_mixer"].heads
         return MixerWeights(
-            self.time_norm.weight, self.time_norm.bias, time.query.weight, time.query.bias, time.key.weight,
-            time.key.bias, time.value.weight, time.value.bias, time.output_gate.weight, time.output_gate.bias,
-            time.gate.weight, time.gate.bias, theta if len(theta) == time.heads else theta.expand(time.heads),
-            time.mix.weight, self.channel_norm.weight, self.channel_norm.bias, channel.up.weight, channel.down.weight,
+            *_pair(block["time_norm"]), *_pair(time["query"]), *_pair(time["key"]), *_pair(time["value"]),
+            *_pair(time["output_gate"]), *_pair(time["gate"]),
+            theta if len(theta) == heads else theta.expand(heads),
+            time["mix"]._parameters["weight"], *_pair(block["channel_norm"]),
+            channel["up"]._parameters["weight"], channel["down"]._parameters["weight"],
         )  # fmt: skip
 
     def _changed(self) -> str:
         """What somebody put into this block that the fused kernels would pass over; empty if nothing."""
         if type(self) is not LiquidMixer:
             return f"the mixer is a {type(self).__name__}"
-        for name, module in self._modules.items():
-            if reason := _why_unknown(name, module):
-                return reason
+        if not all(map(_familiar, self._modules.values())):
+            return next(filter(None, starmap(_why_unknown, self._modules.items())))
         norms = (self.time_norm, self.channel_norm)
         if any(norm.eps != 1e-5 or norm.weight is None or norm.bias is None for norm in norms):
             return "a layer norm is not the usual one"
@@ -176,19 +176,25 @@ class LiquidMixer(nn.Module):
         return x + self.dropout(self.channel_mixer(self.channel_norm(x)))
 
 
-def _why_unknown(name: str, module: nn.Module | None) -> str:
-    """Why the fused kernels would not do what this part of a block does; empty if they would.
+def _pair(module: nn.Module) -> tuple[Any, Any]:
+    """Weight and bias."""
+    return module._parameters["weight"], module._parameters["bias"]
 
-    It is asked on every call, and `named_modules` takes longer than a kernel.
-    """
+
+def _familiar(module: nn.Module | None) -> bool:
+    """Whether the fused kernels do what this part of a block does; asked on every call, so in a hurry."""
+    if module is None or type(module) not in KNOWN or has_hooks(module):
+        return False
+    return all(map(_familiar, module._modules.values()))
+
+
+def _why_unknown(name: str, module: nn.Module | None) -> str:
+    """Why a part of a block is not `_familiar`; empty if it is."""
     if module is None or type(module) not in KNOWN:
         return f"{name} is a {type(module).__name__}"
     if has_hooks(module):
         return f"{name} has hooks"
-    for part, inner in module._modules.items():
-        if reason := _why_unknown(f"{name}.{part}", inner):
-            return reason
-    return ""
+    return next(filter(None, (_why_unknown(f"{name}.{part}", inner) for part, inner in module._modules.items())), "")
 
 
 def run_fused(
