@@ -145,6 +145,9 @@ def test_more_padding_changes_no_answer_and_no_loss(at: str) -> None:
     assert longer.values.shape == (3, 16, 2)
     assert torch.equal(longer.valid[:, :11], batch.valid)
     assert not longer.valid[:, 11:].any()
+    assert torch.equal(longer.times[:, 11:], batch.times[:, -1:].expand(3, 5))
+    if longer.query_times is not None:
+        assert torch.equal(longer.query_times[:, 5:], batch.query_times[:, -1:].expand(3, 3))
     expected, answer = model(batch), model(longer)
     cut = answer if at == "series" else answer[:, : shape[1]]
     assert relative_error(cut, expected) < 1e-12

@@ -1,4 +1,4 @@
-"""A whole LFormer as fused kernels, as far as it can be: mixers in one call, in inference also embedder and head."""
+"""A whole LFormer as fused kernels, as far as it can be: mixers in one call, with the embedder and the head."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lformer.nn.mixer import LiquidMixer, has_hooks, run_fused
 
 if TYPE_CHECKING:
     from lformer.nn.lformer import LFormer
-    from lformer.ops.fused.mixer_embed_launch import Affine
+    from lformer.ops.fused.mixer_ends_launch import Affine
 
 # Up to how many channels and outputs the fused kernels take the embedder and the head.
 EMBEDDED, ANSWERED = 64, 1024
@@ -60,20 +60,22 @@ def why_not_embedded(model: LFormer, batch: IrregularBatch) -> str:
     values, embedder = batch.values, model.embedder
     if torch.compiler.is_compiling():
         return "a compiler sees modules and operators"
-    if torch.is_grad_enabled() and (values.requires_grad or any(p.requires_grad for p in model.parameters())):
-        return "gradients are wanted"
+    if torch.is_grad_enabled() and values.requires_grad:
+        return "values require a gradient"
     if (model.training and model.dropout.p > 0) or has_hooks(model.dropout):
         return "dropout acts on the embedded rows"
     if batch.query_times is not None:
         return "rows of queries come among the others"
     if type(embedder) is not Embedder or embedder.when is not None or has_hooks(embedder):
         return "the embedder does more than a linear map"
-    B, L, *C = values.shape
+    C = values.shape[2:]
     if tuple(C) != embedder.shape or len(C) > 1 or C[0] > EMBEDDED:
         return f"rows have the shape {tuple(C)}"
     if reason := _why_not_linear(embedder.what, (model.config.width, C[0]), values):
         return f"the embedder {reason}"
-    x = values.new_empty(1, dtype=_row_dtype(values)).expand(B, L, model.config.width)  # only to be looked at
+    x, dtype = values, _row_dtype(values)  # of the rows only the dtype, the device and whether there are any is asked
+    if dtype != values.dtype:
+        x = values.new_empty(1, dtype=dtype).expand(values.shape)
     return why_not_stacked(model.blocks, x, batch.deltas, None)
 
 
@@ -90,20 +92,28 @@ def why_not_answered(model: LFormer, values: Tensor) -> str:
 
 
 def embedded(model: LFormer, batch: IrregularBatch) -> Tensor:
-    """As `stacked`, from the values on, without gradients."""
-    from lformer.ops.fused.mixer_embed_launch import answer  # imports triton
+    """As `stacked`, from the values on."""
+    from lformer.ops.fused.mixer import answer  # imports triton
 
     liquid, layers = model.blocks[0].liquid, [mixer.fused_weights() for mixer in model.blocks]
-    head = None if why_not_answered(model, batch.values) else _affine(model.head[0])
+    embedder, head = _affine(model.embedder.what), None
+    if not why_not_answered(model, batch.values):
+        head = _affine(model.head[0])
+        if _learning(*head) and not _learning(*embedder, *(p for w in layers for p in w)):
+            head = None  # a head that learns alone needs nothing of what is kept for the others
     x = answer(
-        batch.values, model.intervals(batch, None), _affine(model.embedder.what), layers, liquid.causal,
-        liquid.gate_norm, batch.lengths, _row_dtype(batch.values), _wants_mean(model), head,
+        batch.values, model.intervals(batch, None), embedder, layers, liquid.causal, liquid.gate_norm, batch.lengths,
+        _row_dtype(batch.values), _wants_mean(model), head,
     )  # fmt: skip
     return _answers(model, x, batch.lengths) if head is None else x
 
 
+def _learning(*parameters: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(p.requires_grad for p in parameters)
+
+
 def _affine(linear: nn.Module) -> Affine:
-    from lformer.ops.fused.mixer_embed_launch import Affine  # imports triton
+    from lformer.ops.fused.mixer_ends_launch import Affine  # imports triton
 
     assert isinstance(linear, nn.Linear)
     return Affine(linear.weight, linear.bias)

@@ -107,33 +107,44 @@ def load_down(weight, start, F, D: tl.constexpr, SLICE: tl.constexpr):
     return tl.load(weight + at, mask=(unit < F)[:, None], other=0.0).to(tl.float32)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["hidden_count", "time_count", "gate_count", "embedder_count", "head_count"])
 def sum_parts(
     hidden_parts, time_parts, gate_parts, mu_parts,  # (parts, size) each
+    embedder_parts,  # of the first layer
+    head_parts,  # of the last layer
     theta,  # (H,)
     sums,  # out: those of hidden, time and gate, one after the other
-    g_weights,  # out: the gradient of theta, see `weight_gradients`
+    g_weights,  # out: the gradient of theta, see `weight_gradients`, and those of embedder and head
     hidden_count, time_count, gate_count,  # of parts; those of mu are as many as those of time
-    hidden_size, time_size, gate_size, mu_size,
-    theta_at,  # where the gradient of theta lies
+    embedder_count, head_count,
+    hidden_size, time_size, gate_size, mu_size, embedder_size, head_size,  # 0 where there is none
+    theta_at, embedder_at,  # where these gradients lie; that of the head comes last
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The parts of all programs, added in their order: BLOCK entries a program."""
     block = tl.program_id(0)
-    hidden_blocks, time_blocks = tl.cdiv(hidden_size, BLOCK), tl.cdiv(time_size, BLOCK)
-    gate_blocks = tl.cdiv(gate_size, BLOCK)
+    hidden_end = tl.cdiv(hidden_size, BLOCK)
+    time_end = hidden_end + tl.cdiv(time_size, BLOCK)
+    gate_end = time_end + tl.cdiv(gate_size, BLOCK)
+    embedder_end = gate_end + tl.cdiv(embedder_size, BLOCK)
+    head_end = embedder_end + tl.cdiv(head_size, BLOCK)
     time, gate = sums + hidden_size, sums + hidden_size + time_size
-    if block < hidden_blocks:
+    embedder, head = g_weights + embedder_at, g_weights + embedder_at + embedder_size
+    if block < hidden_end:
         sum_block(hidden_parts, sums, block, hidden_count, hidden_size, BLOCK)
-    elif block < hidden_blocks + time_blocks:
-        sum_block(time_parts, time, block - hidden_blocks, time_count, time_size, BLOCK)
-    elif block < hidden_blocks + time_blocks + gate_blocks:
-        sum_block(gate_parts, gate, block - hidden_blocks - time_blocks, gate_count, gate_size, BLOCK)
+    elif block < time_end:
+        sum_block(time_parts, time, block - hidden_end, time_count, time_size, BLOCK)
+    elif block < gate_end:
+        sum_block(gate_parts, gate, block - time_end, gate_count, gate_size, BLOCK)
+    elif block < embedder_end:
+        sum_block(embedder_parts, embedder, block - gate_end, embedder_count, embedder_size, BLOCK)
+    elif block < head_end:
+        sum_block(head_parts, head, block - embedder_end, head_count, head_size, BLOCK)
     else:
-        head = tl.arange(0, BLOCK)
-        mu = interpolation(theta, head, head < mu_size)
-        total = added(mu_parts, head, time_count, mu_size, BLOCK)
-        tl.store(g_weights + theta_at + head, total * mu * (1 - mu), mask=head < mu_size)
+        column = tl.arange(0, BLOCK)
+        mu = interpolation(theta, column, column < mu_size)
+        total = added(mu_parts, column, time_count, mu_size, BLOCK)
+        tl.store(g_weights + theta_at + column, total * mu * (1 - mu), mask=column < mu_size)
 
 
 @triton.jit

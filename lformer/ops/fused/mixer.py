@@ -1,4 +1,4 @@
-"""The fused mixer as functions of tensors: one block, or the whole depth in one call.
+"""The fused mixer as functions of tensors: one block, the whole depth in one call, or a whole model.
 
 `torch.compile` sees custom operators. An eager call goes around them: what an operator checks on every call, with some
 twenty parameters, takes longer than the kernels of a small batch. Values are checked as the plain path checks them; the
@@ -8,18 +8,16 @@ kernels never look.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from lformer.ops import checks
 from lformer.ops.fused import mixer_backward
 from lformer.ops.fused import mixer_launch as launch
-from lformer.ops.fused.plan import MixerWeights, Plan, Saved, make_plan
-
-Group = TypeVar("Group", MixerWeights, Saved)
-FORCED_CHUNKS = 0  # chunks per segment; 0 lets the plan choose, tests make many segments of few rows
+from lformer.ops.fused.mixer_ends_launch import Affine
+from lformer.ops.fused.mixer_node import Model, Settings, call, model_of, plan_of, run
+from lformer.ops.fused.plan import MixerWeights, Saved
 
 
 def mixer(x: Tensor, deltas: Tensor, weights: MixerWeights, causal: bool, norm: str) -> Tensor:
@@ -49,25 +47,49 @@ def stack(
     Returns:
         (B, L, D) or (B, D), in the dtype of x.
     """
-    checks.deltas_valid(deltas)
-    deltas = deltas.to(torch.float32).contiguous()
     weights = [p for w in layers for p in w]
-    learning = torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in weights))
     if not torch.compiler.is_compiling():
-        if learning:
-            y = _Stack.apply(x, deltas, lengths, causal, norm, pool, *weights)
-        else:
-            y = stack_forward(x, deltas, weights, causal, norm, lengths, pool)
-    elif learning:
-        y = x
-        for w in layers:
-            y = fused_mixer(y, deltas, list(w), causal, norm)[0]
-        if pool:
-            y = _pooled(y, lengths)
-    else:
-        y = fused_stack(x, deltas, weights, causal, norm, lengths, pool)
-    checks.finite_result(y, "the output of the fused mixer")
-    return y
+        rows = _valid_rows(lengths, x) if pool else None
+        return call(x, deltas, rows, Settings(causal, norm, x.dtype), weights)
+    deltas = deltas.to(torch.float32).contiguous()
+    if not (torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in weights))):
+        return fused_stack(x, deltas, weights, causal, norm, lengths, pool)
+    for w in layers:
+        x = fused_mixer(x, deltas, list(w), causal, norm)[0]
+    return _pooled(x, lengths) if pool else x
+
+
+def answer(
+    values: Tensor,
+    deltas: Tensor,
+    embedder: Affine,
+    layers: Sequence[MixerWeights],
+    causal: bool,
+    norm: str,
+    lengths: Tensor,
+    dtype: torch.dtype,
+    pool: bool,
+    head: Affine | None = None,
+) -> Tensor:
+    """Embedder, mixers, and the mean and the head where they are wanted, in an eager call.
+
+    Args:
+        values: (B, L, C), float32 or bfloat16; they get no gradient.
+        deltas: (B, L) intervals; 0 on padding.
+        embedder: (D, C), (D,).
+        layers: weights of each mixer.
+        causal, norm: of all mixers.
+        lengths: (B,) valid rows; only the mean depends on it.
+        dtype: of the rows and of the result, float32 or bfloat16.
+        pool: take the mean over valid rows; 0 for an empty series.
+        head: (O, D), (O,), applied to the mean.
+
+    Returns:
+        (B, L, D) rows, (B, D) their mean, or (B, O) answers.
+    """
+    settings = Settings(causal, norm, dtype, embeds=True, answers=head is not None)
+    weights = Model(list(layers), embedder, head).listed()
+    return call(values, deltas, lengths.contiguous() if pool else None, settings, weights)
 
 
 def first_intervals(
@@ -99,9 +121,8 @@ def block_forward(
     x: Tensor, deltas: Tensor, weights: list[Tensor], causal: bool, norm: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """-> x2, and x1, gates, decay, cum, partial, span of `Saved`."""
-    x, layers, plan = _prepare(x, weights, causal, norm)
-    kept: list[Saved] = []
-    x2 = _run(x, deltas, layers, plan, None, kept)
+    settings, kept = Settings(causal, norm, x.dtype), list[Saved]()
+    x2 = run(x.contiguous(), deltas, None, settings, model_of(weights, settings), kept).result
     _, x1, _, gates, decay, cum, partial, span = kept[0]
     return x2, x1, gates, decay, cum, partial, span
 
@@ -113,7 +134,7 @@ fused_mixer = torch.library.custom_op("lformer::fused_mixer", block_forward, mut
 def _(
     x: Tensor, deltas: Tensor, weights: list[Tensor], causal: bool, norm: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    plan = _plan(x, MixerWeights(*weights), causal, norm)
+    plan = plan_of(x, MixerWeights(*weights), causal, norm)
     rows = torch.empty_like(x, memory_format=torch.contiguous_format)
     heads = x.new_empty(plan.B, plan.L, plan.H, dtype=torch.float32)
     span = x.new_empty(plan.B, plan.segments, plan.H, dtype=torch.float32)
@@ -125,8 +146,10 @@ def block_backward(
     grad: Tensor, saved: list[Tensor], weights: list[Tensor], causal: bool, norm: str
 ) -> tuple[Tensor, Tensor]:
     """-> gradient of x, and those of the weights as `mixer_backward.backward` gives them."""
-    x, layers, plan = _prepare(saved[0], weights, causal, norm)
-    return mixer_backward.backward(grad.contiguous(), Saved(*saved)._replace(x=x), layers[0], plan)
+    x, w = saved[0].contiguous(), MixerWeights(*(p.contiguous() for p in weights))
+    plan = plan_of(x, w, causal, norm)
+    scratch = mixer_backward.scratch(x, plan)
+    return mixer_backward.backward(grad.contiguous(), Saved(*saved)._replace(x=x), w, plan, scratch)
 
 
 fused_mixer_backward = torch.library.custom_op("lformer::fused_mixer_backward", block_backward, mutates_args=())
@@ -160,55 +183,15 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: Tensor | None) -> tuple[An
 fused_mixer.register_autograd(_differentiate, setup_context=_keep)
 
 
-# --- training in an eager call: all layers in one node of the graph ---
-
-
-class _Stack(torch.autograd.Function):
-    """As `stack`, with the weights of all layers one after the other."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        deltas: Tensor,
-        lengths: Tensor | None,
-        causal: bool,
-        norm: str,
-        pool: bool,
-        *weights: Tensor,
-    ) -> Tensor:
-        x, layers, ctx.plan = _prepare(x, weights, causal, norm)
-        lengths = _valid_rows(lengths, x) if pool else None
-        kept: list[Saved] = []
-        y = _run(x, deltas, layers, ctx.plan, lengths, kept)
-        ctx.save_for_backward(lengths, *(t for saved in kept for t in saved), *(p for w in layers for p in w))
-        return y
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        lengths, *tensors = ctx.saved_tensors  # asked for once, as checkpointing wants it
-        depth = len(tensors) // (len(Saved._fields) + len(MixerWeights._fields))
-        kept = _grouped(Saved, tensors[: depth * len(Saved._fields)])
-        layers = _grouped(MixerWeights, tensors[depth * len(Saved._fields) :])
-        grad = grad.contiguous()
-        gradients: tuple[Tensor, ...] = ()
-        for saved, w in zip(reversed(kept), reversed(layers), strict=True):
-            grad, dw = mixer_backward.backward(grad, saved, w, ctx.plan, lengths)
-            lengths = None  # only the rows of the last layer are pooled
-            gradients = (*mixer_backward.apart(dw, w), *gradients)
-        return grad, None, None, None, None, None, *gradients
-
-
-# --- inference ---
+# --- inference in a compiled graph: all layers ---
 
 
 def stack_forward(
     x: Tensor, deltas: Tensor, weights: list[Tensor], causal: bool, norm: str, lengths: Tensor | None, pool: bool
 ) -> Tensor:
     """As `stack`, with the weights of all layers in one list."""
-    x, layers, plan = _prepare(x, weights, causal, norm)
-    return _run(x, deltas, layers, plan, _valid_rows(lengths, x) if pool else None)
+    settings, rows = Settings(causal, norm, x.dtype), _valid_rows(lengths, x) if pool else None
+    return run(x.contiguous(), deltas, rows, settings, model_of(weights, settings)).result
 
 
 fused_stack = torch.library.custom_op("lformer::fused_stack", stack_forward, mutates_args=())
@@ -221,77 +204,9 @@ def _(
     return x.new_empty(x.shape[0], x.shape[2]) if pool else torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-# --- shared ---
-
-
-def _run(
-    x: Tensor,
-    deltas: Tensor,
-    layers: Sequence[MixerWeights],
-    plan: Plan,
-    lengths: Tensor | None,
-    kept: list[Saved] | None = None,
-) -> Tensor:
-    """The kernels of all layers, and with lengths the mean of their rows; `kept` as in `run_layers`."""
-    gates, sums = launch.gates(x, deltas, layers[0], plan)
-    read = run_layers(x, gates, sums, deltas, layers, plan, lengths, kept)
-    if read.pooled is not None and lengths is not None:
-        return launch.mean(read.pooled, lengths, x, plan)
-    assert read.x2 is not None
-    return read.x2
-
-
-def run_layers(
-    x: Tensor,
-    gates: Tensor,
-    sums: Tensor,
-    deltas: Tensor,
-    layers: Sequence[MixerWeights],
-    plan: Plan,
-    lengths: Tensor | None,
-    kept: list[Saved] | None = None,
-) -> launch.Reading:
-    """What the last layer leaves. Each one emits the gates of the next; with lengths the last one sums its rows.
-
-    What the backward pass of a layer wants is put into `kept`, where it is given.
-    """
-    for n, w in enumerate(layers):
-        following = layers[n + 1] if n + 1 < len(layers) else None
-        decay, cum, span = launch.decay(gates, sums, deltas, w.theta, plan)
-        partial = launch.accumulate(x, decay, cum, w, plan)
-        read = launch.read(
-            x, deltas, decay, cum, partial, span, w, plan, store_x1=kept is not None, following=following,
-            pool_lengths=lengths if following is None else None,
-        )  # fmt: skip
-        if kept is not None:
-            assert read.x1 is not None
-            kept.append(Saved(x, read.x1, deltas, gates, decay, cum, partial, span))
-        if following is not None:
-            assert read.x2 is not None
-            assert read.gates is not None
-            assert read.sums is not None
-            x, gates, sums = read.x2, read.gates, read.sums
-    return read
-
-
-def _prepare(x: Tensor, weights: Sequence[Tensor], causal: bool, norm: str) -> tuple[Tensor, list[MixerWeights], Plan]:
-    layers = _grouped(MixerWeights, [p.contiguous() for p in weights])
-    return x.contiguous(), layers, _plan(x, layers[0], causal, norm)
-
-
-def _grouped(kind: type[Group], tensors: Sequence[Tensor]) -> list[Group]:
-    """A list of all layers -> one group for each."""
-    size = len(kind._fields)
-    return [kind(*tensors[n : n + size]) for n in range(0, len(tensors), size)]
-
-
 def _valid_rows(lengths: Tensor | None, x: Tensor) -> Tensor:
     """(B,) all rows if no lengths are given."""
     return torch.full((x.shape[0],), x.shape[1], device=x.device) if lengths is None else lengths.contiguous()
-
-
-def _plan(x: Tensor, weights: MixerWeights, causal: bool, norm: str) -> Plan:
-    return make_plan(x, weights, causal, norm, FORCED_CHUNKS)
 
 
 def _pooled(x: Tensor, lengths: Tensor | None) -> Tensor:

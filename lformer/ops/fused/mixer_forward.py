@@ -8,34 +8,16 @@ One program walks the rows of one segment of one series, tile by tile, with the 
     accumulate   Σ e^{c_i} w_i k_iᵀ v_i of each segment                       keys and values are never stored
     read         memory, output gate, W_m, residual, norm, SwiGLU, residual
 
-Exponents inside a tile of a causal mixer are taken from the middle of the tile's decay, so that each factor spans half
-of its range.
+A causal mixer has `mixer_causal.segment_kernel` in the place of accumulate: its rows also read, of their own segment.
 """
 
 import triton
 import triton.language as tl
 
-from lformer.ops.fused.backward_rows import (
-    affine,
-    bias_operand,
-    full,
-    load_weight,
-    narrow,
-    power,
-    product,
-    result_room,
-    scaled,
-    score_room,
-    shifted_tile,
-    split_rows,
-    weigh_scores,
-)
-from lformer.ops.fused.backward_rows import projection as shifted_projection
 from lformer.ops.fused.rows import (
     dot,
     dot_kept,
     dot_kept_add,
-    join_columns,
     kernel,
     layer_norm,
     left,
@@ -47,7 +29,6 @@ from lformer.ops.fused.rows import (
     normalise,
     right,
     rounded,
-    same_head,
     share,
     sigmoid,
     silu,
@@ -56,7 +37,6 @@ from lformer.ops.fused.rows import (
     store_tile,
     store_tile_heads,
     summed,
-    tile_rows,
     times_heads,
     wait_for_rows,
     write_weight,
@@ -203,13 +183,15 @@ def gates_kernel(
 
 @kernel
 def decay_kernel(
-    gates, deltas, theta, sums, decay, cum, span, L, S, segment_rows,
+    gates, deltas, theta, sums, decay, cum, span, fall, rise, reach, L, S, segment_rows,
     H: tl.constexpr, T: tl.constexpr, CHUNK: tl.constexpr, SEGMENTS: tl.constexpr, CAUSAL: tl.constexpr,
     PREFIX: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """gates (B, L, H), sums (B, S, H) -> decay, cum (B, L, H); span (B, S, H) if causal.
+    """gates (B, L, H), sums (B, S, H) -> decay, cum (B, L, H).
 
-    SEGMENTS is a power of two that holds S.
+    Causal also span (B, S, H), and of every row (B, L, H), with C the decay across its chunk: fall e^{C - c} when it
+    reads, rise e^{c - C} w when it writes; reach, the running sum within the segment. SEGMENTS is a power of two that
+    holds S.
     """
     series, segment = (tl.program_id(0) // S).to(tl.int64), tl.program_id(0) % S
     start, rows, head = segment * segment_rows, tl.arange(0, T), tl.arange(0, H)
@@ -239,13 +221,19 @@ def decay_kernel(
         sofar = (running[None, :] + tl.cumsum(exact, axis=0)).to(tl.float32)
         running += tl.sum(exact, axis=0)
         u_hat = share(u, sofar if PREFIX else whole[None, :])
+        target = first * H + rows[:, None] * H + head[None, :]
         if CAUSAL:
-            c = tl.cumsum(tl.reshape(u_hat.to(tl.float64), (T // CHUNK, CHUNK, H)), axis=1)
-            c = tl.reshape(c, (T, H)).to(tl.float32)
+            c = tl.cumsum(tl.reshape(u_hat.to(tl.float64), (T // CHUNK, CHUNK, H)), axis=1).to(tl.float32)
+            total = tl.sum(tl.reshape(u_hat, (T // CHUNK, CHUNK, H)), axis=1)
+            left_over = tl.reshape(total[:, None, :] - c, (T, H))
+            earlier = across[None, None, :] + (tl.cumsum(total, axis=0) - total)[:, None, :]
+            tl.store(fall + target, tl.exp(left_over), mask=inside)
+            tl.store(rise + target, tl.exp(-left_over) * write_weight(u_hat), mask=inside)
+            tl.store(reach + target, tl.reshape(earlier + c, (T, H)), mask=inside)
+            c = tl.reshape(c, (T, H))
         else:
             c = share(sofar, whole[None, :])
         across += tl.sum(u_hat, axis=0)
-        target = first * H + rows[:, None] * H + head[None, :]
         tl.store(decay + target, u_hat, mask=inside)
         tl.store(cum + target, c, mask=inside)
     if CAUSAL:
@@ -256,21 +244,19 @@ def decay_kernel(
 
 
 @triton.jit
-def write_factors(decay, cum, first, rows, inside, middle, H: tl.constexpr):
-    """(H, T) e^{c - middle} w; 0 outside."""
+def write_factors(decay, cum, first, rows, inside, H: tl.constexpr):
+    """(H, T) e^{c} w; 0 outside."""
     at = first * H + rows[None, :] * H + tl.arange(0, H)[:, None]
     u_hat = tl.load(decay + at, mask=inside[None, :], other=0.0)
-    c = tl.load(cum + at, mask=inside[None, :], other=0.0)
-    return tl.exp(tl.where(inside[None, :], c - middle[:, None], 0.0)) * write_weight(u_hat)
+    return tl.exp(tl.load(cum + at, mask=inside[None, :], other=0.0)) * write_weight(u_hat)
 
 
 @kernel
 def accumulate_kernel(
     x, decay, cum, norm, norm_bias, wk, bk, wv, bv, partial, key_scale, L, S, segment_rows,
-    D: tl.constexpr, H: tl.constexpr, T: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
-    EARLY: tl.constexpr,
+    D: tl.constexpr, H: tl.constexpr, T: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """x (B, L, D), decay, cum (B, L, H) -> partial (B, S, H, K, V).
+    """x (B, L, D), decay, cum (B, L, H) -> partial (B, S, H, K, V), where every row reads the whole series.
 
     Keys and values are made as columns, (D, T): then every product finds its summed index where it wants it.
     """
@@ -286,7 +272,6 @@ def accumulate_kernel(
     )
     scale, shift = load_vector(norm, D), load_vector(norm_bias, D)
     memory = tl.zeros((D, D), tl.float32)
-    middle = tl.zeros((H,), tl.float32)
     wait_for_rows(EARLY)
     tile = load_tile(x, series * L + start, end - start, T, D)
     for at in range(start, end, T):
@@ -294,16 +279,10 @@ def accumulate_kernel(
         inside = at + rows < end
         h = nearest(layer_norm(tile, scale, shift, D), PRECISION)
         tile = load_tile(x, first + T, end - at - T, T, D)  # on its way while this one is worked on
-        if CAUSAL:
-            middle = tile_decay(cum, first, tl.minimum(T, end - at), H) / 2
-        weight = spread_down(write_factors(decay, cum, first, rows, inside, middle, H), T, D, H)
+        weight = spread_down(write_factors(decay, cum, first, rows, inside, H), T, D, H)
         k = left((dot_kept(key, tl.trans(h), PRECISION) * key_scale + key_bias) * weight, PRECISION)
         v = tl.trans(left(dot_kept(value, tl.trans(h), PRECISION) + value_bias, PRECISION))
-        if CAUSAL:
-            fade = tl.exp(-tl.reshape(tl.broadcast_to(middle[:, None], (H, D // H)), (D,)))[:, None]
-            memory = fade * dot_kept_add(k, v, fade * memory, PRECISION)
-        else:
-            memory = dot_kept_add(k, v, memory, PRECISION)
+        memory = dot_kept_add(k, v, memory, PRECISION)
     store_memory(partial + tl.program_id(0).to(tl.int64) * D * (D // H), memory, D, H)
 
 
@@ -352,25 +331,21 @@ def mix_channels(
     return x
 
 
-@triton.jit
-def read_factors(cum, first, count, middle, T: tl.constexpr, H: tl.constexpr):
-    """e^{-(c - middle)}, as `load_tile_heads` gives c; middle (H,)"""
-    return tl.exp(middle[None, None, None, :, None] - load_tile_heads(cum, first, count, T, H))
-
-
 @kernel
 def read_kernel(
-    x, y, cum, partial, norm1, norm1_bias, wq, bq, wo, bo, wm, norm2, norm2_bias, w_up, w_down, x1, x2, lengths, pooled,
-    deltas, next_norm, next_norm_bias, next_wg, next_bg, next_theta, next_gates, next_sums, L, S, segment_rows,
+    x, y, reach, partial, span, norm1, norm1_bias, wq, bq, wo, bo, wm, norm2, norm2_bias, w_up, w_down, x1, x2,
+    lengths, pooled, deltas, next_norm, next_norm_bias, next_wg, next_bg, next_theta, next_gates, next_sums,
+    L, S, segment_rows,
     D: tl.constexpr, H: tl.constexpr, F: tl.constexpr, T: tl.constexpr, SLICES: tl.constexpr, KEEP: tl.constexpr,
     CAUSAL: tl.constexpr, STORE_X1: tl.constexpr, POOL: tl.constexpr, EMIT: tl.constexpr, PRECISION: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
-    """x (B, L, D), cum (B, L, H), partial (B, S, H, K, V) -> x2 (B, L, D), or pooled (B, S, D) sums of its valid rows.
+    """x (B, L, D), reach (B, L, H), partial (B, S, H, K, V) -> x2 (B, L, D), or pooled (B, S, D) sums of valid rows.
 
-    What the rows of a causal mixer read, y (B, L, D), comes from `recall_kernel`. STORE_X1 keeps x1; EMIT adds gates
-    and sums of the next layer; KEEP tells which weights are held for all tiles: 2 all, 1 those of the time mixer, 0
-    none. Vectors are read anew for every tile: kept, they would push other numbers out of the registers.
+    `reach` is how far a memory decays until a row reads it. That of a causal mixer, with span (B, S, H), is what the
+    earlier segments left; what a row reads of its own one is y (B, L, D), from `segment_kernel`. STORE_X1 keeps x1;
+    EMIT adds gates and sums of the next layer; KEEP tells which weights are held for all tiles: 2 all, 1 those of the
+    time mixer, 0 none. Vectors are read anew for every tile: kept, they would push other numbers out of the registers.
     SLICES are (start, width) of the parts in which the hidden width is taken.
     """
     series, segment = (tl.program_id(0) // S).to(tl.int64), tl.program_id(0) % S
@@ -389,25 +364,28 @@ def read_kernel(
     if KEEP > 0:
         output, mix = projection(wo, D, PRECISION), projection(wm, D, PRECISION)
     wait_for_rows(EARLY)
-    if not CAUSAL:
-        SIZE: tl.constexpr = D * (D // H)
-        memory = tl.zeros((D, D), tl.float32)
-        for n in tl.range(0, S, loop_unroll_factor=4):  # several loads at a time
+    SIZE: tl.constexpr = D * (D // H)
+    memory = tl.zeros((D, D), tl.float32)
+    if CAUSAL:
+        for n in tl.range(0, segment, loop_unroll_factor=4):  # several loads at a time
+            across = tl.load(span + (series * S + n) * H + tl.arange(0, D) // (D // H))
+            memory = tl.exp(-across)[:, None] * memory + load_memory(partial + (series * S + n) * SIZE, D, H)
+    else:
+        for n in tl.range(0, S, loop_unroll_factor=4):
             memory += load_memory(partial + (series * S + n) * SIZE, D, H)
-        # Every row reads the same memory, so W_q is multiplied with it once: y = e^{-c} (h W_qᵀ + b_q) S.
-        query_bias = tl.sum(tl.trans(load_vector(bq, D)) * memory, axis=0)[None, :]
-        query = rounded(dot(right(wq, 0, D, D, D, PRECISION), memory, PRECISION), PRECISION)
+    # All rows read the same memory, so W_q is multiplied with it once: y = e^{-reach} (h W_qᵀ + b_q) S.
+    query_bias = tl.sum(tl.trans(load_vector(bq, D)) * memory, axis=0)[None, :]
+    query = rounded(dot(right(wq, 0, D, D, D, PRECISION), memory, PRECISION), PRECISION)
 
     for at in range(start, end, T):
         first = series * L + at
         count = end - at
         tile = load_tile(x, first, count, T, D)
         h = left(layer_norm(tile, load_vector(norm1, D), load_vector(norm1_bias, D), D), PRECISION)
+        read = dot_kept(h, query, PRECISION) + query_bias
+        read = times_heads(read, tl.exp(-load_tile_heads(reach, first, count, T, H)), T, D, H)
         if CAUSAL:
-            read = load_tile(y, first, count, T, D)
-        else:
-            read = dot_kept(h, query, PRECISION) + query_bias
-            read = times_heads(read, read_factors(cum, first, count, tl.zeros((H,), tl.float32), T, H), T, D, H)
+            read += load_tile(y, first, count, T, D)
         # Always 0, which the compiler cannot know: it would load the weights once and run out of shared memory.
         zero = (at >> 31) * 16
         if KEEP == 0:
@@ -436,131 +414,3 @@ def read_kernel(
     if EMIT:
         head = tl.arange(0, GATE_COLUMNS)
         tl.store(next_sums + tl.program_id(0).to(tl.int64) * H + head, tl.sum(next_total, axis=0), mask=head < H)
-
-
-# --- before F3 of a causal mixer: every row reads what was written up to itself ---
-
-
-@kernel
-def recall_kernel(
-    x, decay, cum, partial, span, norm, norm_bias, wq, bq, wk, bk, wv, bv, y, key_scale, L, S, segment_rows,
-    D: tl.constexpr, H: tl.constexpr, T: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    """x (B, L, D), decay, cum (B, L, H), partial (B, S, H, K, V), span (B, S, H) -> y (B, L, D)
-
-    Operands are those of the backward pass, where their units are explained: float16 ones in the place of TF32.
-    """
-    OPERAND: tl.constexpr = "fp16" if PRECISION == "tf32" else ("bf16" if PRECISION == "bf16" else "fp32")
-    K: tl.constexpr = D // H
-    series, segment = (tl.program_id(0) // S).to(tl.int64), tl.program_id(0) % S
-    start = segment * segment_rows
-    end = tl.minimum(start + segment_rows, L)
-    query, q_unit = folded_projection(wq, bq, norm, norm_bias, 1.0, D, OPERAND)
-    key, k_unit = folded_projection(wk, bk, norm, norm_bias, key_scale, D, OPERAND)
-    value, v_unit = folded_projection(wv, bv, norm, norm_bias, 1.0, D, OPERAND)
-    y_unit = q_unit * k_unit * v_unit / result_room(K, OPERAND)
-    SIZE: tl.constexpr = D * K
-    wait_for_rows(EARLY)
-    memory = tl.zeros((D, D), tl.float32)
-    for earlier in range(0, segment):
-        across = tl.load(span + (series * S + earlier) * H + tl.arange(0, D) // K)
-        memory = tl.exp(-across)[:, None] * memory + load_memory(partial + (series * S + earlier) * SIZE, D, H)
-    memory *= 1 / k_unit / v_unit
-    share = tl.full((), 1.0, tl.float32)
-
-    for at in range(start, end, T):
-        first = series * L + at
-        count = end - at
-        h = shifted_tile(x, first, count, T, D, OPERAND)
-        total = tile_decay(cum, first, tl.minimum(T, count), H)
-        narrow_s, s_unit = scaled(memory, OPERAND)
-        weak = recall_factors(cum, first, count, T, H)
-        q = narrow(affine(h, query, OPERAND), OPERAND)
-        read = times_heads(product(q, narrow_s, OPERAND), weak * (s_unit / share * result_room(K, OPERAND)), T, D, H)
-        k = narrow(affine(h, key, OPERAND), OPERAND)
-        v = narrow(affine(h, value, OPERAND), OPERAND)
-        # Most rows write little: written with this factor, it stays in the range of an operand, and so does the memory.
-        before, share = share, chunk_share(total, OPERAND)
-        score_scale = share * score_room(K, OPERAND)
-        strong = write_columns(decay, cum, first, count, T, H)
-        after, rows = (), split_rows(weak * score_scale, H)
-        reads, qs, ks, vs = split_heads(read, H), split_heads(q, H), split_heads(k, H), split_heads(v, H)
-        for n in tl.static_range(H):
-            scores = product(qs[n], tl.trans(ks[n]), OPERAND)
-            scores = weigh_scores(scores, rows[n], column_of(strong, n, T, H), True, PRECISION, OPERAND)
-            part = product(scores, vs[n], OPERAND) * (1 / score_scale * result_room(K, OPERAND))
-            after = after + (reads[n] + part,)  # noqa: RUF005, a kernel knows no unpacking
-        store_tile(y, first, count, join_heads(after, H) * y_unit, T, D)
-        written = tile_write_factors(decay, cum, first, count, total, T, H) * share
-        k = narrow(times_heads(k.to(tl.float32), written, T, D, H), OPERAND)
-        across = tl.exp(-tl.reshape(tl.broadcast_to(total[:, None], (H, K)), (D,))) * (share / before)
-        memory = tl.dot(tl.trans(k), v, memory * across[:, None], input_precision="ieee")
-        memory = tl.where(same_head(D, H), memory, 0.0)
-
-
-@triton.jit
-def folded_projection(
-    weight, bias, norm, norm_bias, scale, D: tl.constexpr, OPERAND: tl.constexpr
-):  # fmt: skip
-    """A (D, D) weight, times `scale`, and its bias, behind a layer norm -> operands of `affine`, what undoes them."""
-    w = load_weight(weight, 0, D, D, D).to(tl.float32) * scale
-    b = tl.load(bias + tl.arange(0, D)).to(tl.float32) + tl.sum(w * load_vector(norm_bias, D), axis=1)
-    operand, shifted, unit = shifted_projection(w * load_vector(norm, D), b, D, OPERAND)
-    return (operand, bias_operand(tl.reshape(shifted, (D,)), OPERAND)), unit
-
-
-@triton.jit
-def recall_factors(cum, first, count, T: tl.constexpr, H: tl.constexpr):
-    """e^{-c}, as `load_tile_heads` gives c; 0 from row `count` on."""
-    row = tl.permute(tl.reshape(tile_rows(T), (8, T // 16, 2)), (1, 2, 0))[:, :, :, None, None]
-    return tl.where(row < count, tl.exp(-load_tile_heads(cum, first, count, T, H)), 0.0)
-
-
-@triton.jit
-def tile_write_factors(decay, cum, first, count, total, T: tl.constexpr, H: tl.constexpr):
-    """e^{c - total} w, as `load_tile_heads` gives c; rows outside have a decay of 0 and with it a factor of 0."""
-    c = load_tile_heads(cum, first, count, T, H)
-    return tl.exp(c - total[None, None, None, :, None]) * write_weight(load_tile_heads(decay, first, count, T, H))
-
-
-@triton.jit
-def write_columns(decay, cum, first, count, T: tl.constexpr, H: tl.constexpr):
-    """(T, H) e^{c} w; 0 from row `count` on."""
-    row = tl.arange(0, T)[:, None]
-    at = (first + row) * H + tl.arange(0, H)[None, :]
-    c, u_hat = tl.load(cum + at, mask=row < count, other=0.0), tl.load(decay + at, mask=row < count, other=0.0)
-    return tl.exp(c) * write_weight(u_hat)
-
-
-@triton.jit
-def column_of(tile, head, T: tl.constexpr, H: tl.constexpr):
-    """(T, H) -> (1, T), the numbers of one head."""
-    return tl.sum(tl.where(tl.arange(0, H)[None, :] == head, tile, 0.0), axis=1)[None, :]
-
-
-@triton.jit
-def chunk_share(total, OPERAND: tl.constexpr):
-    """The power of two that brings write weights close below 1, from the decay (H,) across their chunk."""
-    if OPERAND == "fp16":
-        return power(tl.clamp(tl.max(total, axis=0), 2.0**-40, 1.0), OPERAND) / (2 * full(OPERAND))
-    else:
-        return tl.full((), 1.0, tl.float32)
-
-
-@triton.jit
-def split_heads(tile, H: tl.constexpr):
-    """(T, D) -> H tiles (T, K). Which head a channel belongs to is a matter of registers, so nothing moves."""
-    if H == 1:
-        return (tile,)
-    else:
-        a, b = split_columns(tile)
-        return split_heads(a, H // 2) + split_heads(b, H // 2)
-
-
-@triton.jit
-def join_heads(parts, H: tl.constexpr):
-    """H tiles (T, K) -> (T, D)"""
-    if H == 1:
-        return parts[0]
-    else:
-        return join_columns(join_heads(parts[: H // 2], H // 2), join_heads(parts[H // 2 :], H // 2))

@@ -11,13 +11,14 @@ from torch import Tensor
 
 from lformer.ops.fused import mixer_forward as kernels
 from lformer.ops.fused.launching import start
+from lformer.ops.fused.mixer_causal import segment_kernel
 from lformer.ops.fused.plan import MixerWeights, Plan
 
 
 class Launch(NamedTuple):
     """How one kernel runs."""
 
-    rows: int = 64  # of a tile; a causal mixer always takes one chunk
+    rows: int = 64  # of a tile; `segment` always takes one chunk
     warps: int = 4
     stages: int = 1  # tiles on their way from memory at a time
     widest: int = 64  # hidden columns of the channel mixer at a time, a power of two
@@ -32,14 +33,25 @@ LAUNCHES: dict[tuple[str, int, str], Launch] = {
     ("read", 64, "tf32"): Launch(rows=128, warps=8, narrowest=16),
     ("read", 128, "tf32"): Launch(warps=8, keep=0),
     ("read", 128, "bf16"): Launch(warps=8, keep=1),
-    ("recall", 128, "tf32"): Launch(warps=8),
-    ("recall", 128, "bf16"): Launch(warps=8),
+    ("segment", 128, "tf32"): Launch(warps=8),
+    ("segment", 128, "bf16"): Launch(warps=8),
     ("accumulate", 128, "tf32"): Launch(warps=8),
     ("accumulate", 128, "bf16"): Launch(warps=8),
 }
-DEFAULTS = {"gates": Launch(), "accumulate": Launch(), "recall": Launch(), "read": Launch()}
+DEFAULTS = {"gates": Launch(), "accumulate": Launch(), "segment": Launch(), "read": Launch()}
 DECAY_ROWS = 512  # of a tile of `decay`, at most; it is narrow
 INTERVAL_ROWS = 1024
+
+
+class Decay(NamedTuple):
+    """What follows from the gates of a layer; `mixer_forward.decay_kernel` says more."""
+
+    decay: Tensor  # (B, L, H) û
+    cum: Tensor  # (B, L, H) its running sum, causal: within the chunk
+    span: Tensor  # (B, S, H) causal: the decay across each segment
+    fall: Tensor  # (B, L, H) causal: e^{C - c}, C being the decay across the chunk
+    rise: Tensor  # (B, L, H) causal: e^{c - C} w
+    reach: Tensor  # (B, L, H) the running sum, causal: within the segment
 
 
 class Reading(NamedTuple):
@@ -87,53 +99,57 @@ def gates(x: Tensor, deltas: Tensor, w: MixerWeights, plan: Plan) -> tuple[Tenso
     return x_tilde, sums
 
 
-def decay(x_tilde: Tensor, sums: Tensor, deltas: Tensor, theta: Tensor, plan: Plan) -> tuple[Tensor, Tensor, Tensor]:
-    """-> û (B, L, H), its running sum (B, L, H), and the decay across each segment (B, S, H) if causal."""
+def decay(x_tilde: Tensor, sums: Tensor, deltas: Tensor, theta: Tensor, plan: Plan) -> Decay:
+    """(B, L, H), (B, S, H), (B, L), (H,) -> û and what follows from it."""
     u_hat, cum, span = torch.empty_like(x_tilde), torch.empty_like(x_tilde), _per_segment(x_tilde, plan, plan.H)
+    fall, rise, reach = x_tilde.new_empty(3, *x_tilde.shape) if plan.causal else (cum, cum, cum)
     start(
-        kernels.decay_kernel, _grid(plan), (x_tilde, deltas, theta, sums, u_hat, cum, span), _lengths(plan),
+        kernels.decay_kernel, _grid(plan),
+        (x_tilde, deltas, theta, sums, u_hat, cum, span, fall, rise, reach), _lengths(plan),
         H=plan.H, T=min(DECAY_ROWS, power_of_two(plan.rows)), CHUNK=plan.chunk,
         SEGMENTS=power_of_two(plan.segments), CAUSAL=plan.causal, PREFIX=plan.norm == "prefix",
         num_warps=4, num_stages=1, **early(plan, x_tilde),
     )  # fmt: skip
-    return u_hat, cum, span
+    return Decay(u_hat, cum, span, fall, rise, reach)
 
 
 def accumulate(x: Tensor, u_hat: Tensor, cum: Tensor, w: MixerWeights, plan: Plan) -> Tensor:
-    """-> (B, S, H, K, V) what each segment writes."""
+    """-> (B, S, H, K, V) what each segment writes, where every row reads the whole series."""
     launch = _launch("accumulate", plan)
     partial = _per_segment(x, plan, plan.H, plan.K, plan.K)
     start(
         kernels.accumulate_kernel, _grid(plan),
         (x, u_hat, cum, w.norm1, w.norm1_bias, w.wk, w.bk, w.wv, w.bv, partial),
         (1 / math.sqrt(plan.K), *_lengths(plan)),
-        D=plan.D, H=plan.H, T=launch.rows, CAUSAL=plan.causal, PRECISION=plan.precision,
+        D=plan.D, H=plan.H, T=launch.rows, PRECISION=plan.precision,
         num_warps=launch.warps, num_stages=launch.stages, **early(plan, x),
     )  # fmt: skip
     return partial
 
 
-def recall(x: Tensor, u_hat: Tensor, cum: Tensor, partial: Tensor, span: Tensor, w: MixerWeights, plan: Plan) -> Tensor:
-    """-> (B, L, D) what each row of a causal mixer reads, before the output gate."""
-    launch = _launch("recall", plan)
-    y = torch.empty_like(x)
+def segment(x: Tensor, rates: Decay, w: MixerWeights, plan: Plan) -> tuple[Tensor, Tensor]:
+    """-> (B, L, D) what each row of a causal mixer reads of its own segment, (B, S, H, K, V) what a segment leaves."""
+    launch = _launch("segment", plan)
+    y, partial = torch.empty_like(x), _per_segment(x, plan, plan.H, plan.K, plan.K)
     start(
-        kernels.recall_kernel, _grid(plan),
-        (x, u_hat, cum, partial, span, w.norm1, w.norm1_bias, w.wq, w.bq, w.wk, w.bk, w.wv, w.bv, y),
+        segment_kernel, _grid(plan),
+        (
+            x, rates.cum, rates.fall, rates.rise, w.norm1, w.norm1_bias, w.wq, w.bq, w.wk, w.bk, w.wv, w.bv,
+            y, partial,
+        ),
         (1 / math.sqrt(plan.K), *_lengths(plan)),
-        D=plan.D, H=plan.H, T=plan.chunk, PRECISION=plan.precision,
+        D=plan.D, H=plan.H, T=plan.chunk, PREFIX=plan.norm == "prefix", PRECISION=plan.precision,
         num_warps=launch.warps, num_stages=launch.stages, **early(plan, x),
     )  # fmt: skip
-    return y
+    return y, partial
 
 
 def read(
     x: Tensor,
+    y: Tensor,
     deltas: Tensor,
-    u_hat: Tensor,
-    cum: Tensor,
+    rates: Decay,
     partial: Tensor,
-    span: Tensor,
     w: MixerWeights,
     plan: Plan,
     *,
@@ -141,15 +157,17 @@ def read(
     following: MixerWeights | None = None,
     pool_lengths: Tensor | None = None,
 ) -> Reading:
-    """-> x2; with `following` also the gates of the layer of those weights; with `pool_lengths` sums in x2's place."""
+    """-> x2; with `following` also the gates of the layer of those weights; with `pool_lengths` sums in x2's place.
+
+    y is what `segment` gives; where the mixer is not causal, nothing looks at it.
+    """
     launch = _launch("read", plan)
     after = w if following is None else following
     pool, emit = pool_lengths is not None, following is not None
-    y = recall(x, u_hat, cum, partial, span, w, plan) if plan.causal else x
     out = Reading(
         x2=None if pool else torch.empty_like(x),
         x1=torch.empty_like(x) if store_x1 else None,
-        gates=torch.empty_like(cum) if emit else None,
+        gates=torch.empty_like(rates.reach) if emit else None,
         sums=_per_segment(x, plan, plan.H) if emit else None,
         pooled=_per_segment(x, plan, plan.D) if pool else None,
     )
@@ -160,8 +178,8 @@ def read(
     start(
         kernels.read_kernel, _grid(plan),
         (
-            x, y, cum, partial, w.norm1, w.norm1_bias, w.wq, w.bq, w.wo, w.bo, w.wm, w.norm2, w.norm2_bias,
-            w.w_up, w.w_down, x1, x2, lengths, pooled, deltas,
+            x, y, rates.reach, partial, rates.span, w.norm1, w.norm1_bias, w.wq, w.bq, w.wo, w.bo, w.wm,
+            w.norm2, w.norm2_bias, w.w_up, w.w_down, x1, x2, lengths, pooled, deltas,
             after.norm1, after.norm1_bias, after.wg, after.bg, after.theta, gates, sums,
         ),
         _lengths(plan),
@@ -195,10 +213,7 @@ def early(plan: Plan, x: Tensor) -> dict[str, bool]:
 
 
 def _launch(kernel: str, plan: Plan) -> Launch:
-    launch = LAUNCHES.get((kernel, plan.D, plan.precision), DEFAULTS[kernel])
-    if kernel == "accumulate" and plan.causal:
-        return launch._replace(rows=plan.chunk)  # exponents are those of one chunk
-    return launch
+    return LAUNCHES.get((kernel, plan.D, plan.precision), DEFAULTS[kernel])
 
 
 def _grid(plan: Plan) -> tuple[int]:

@@ -1,8 +1,12 @@
 """Mixers, models and rows for the tests of the fused mixer, in float64."""
 
+from dataclasses import replace
+
 import torch
+from helpers import irregular_arrays
 from torch import Tensor
 
+from lformer.batch import IrregularBatch
 from lformer.nn import LFormer, LFormerConfig, LiquidGatedAttention, LiquidMixer, SwiGLU
 
 MODES = [(False, "sequence"), (True, "sequence"), (True, "prefix")]
@@ -44,3 +48,25 @@ def models(**config: object) -> tuple[LFormer, LFormer]:
     plain = LFormer(LFormerConfig(**settings | {"backend": "parallel"})).double()
     plain.load_state_dict(model.state_dict())
     return model, plain
+
+
+def whole_models(**config: object) -> tuple[LFormer, LFormer]:
+    """A model in float64 none of whose parameters is at its start, and its double that takes the plain path."""
+    torch.manual_seed(0)
+    settings = {"inputs": 3, "outputs": 2, "width": 32, "heads": 2, "hidden": 40, "backend": "fused"} | config
+    model = LFormer(LFormerConfig(**settings)).double().eval()
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(torch.randn_like(p) * (0.3 if p.dim() == 1 else p.shape[-1] ** -0.5) + ("norm.weight" in name))
+    plain = LFormer(LFormerConfig(**settings | {"backend": "parallel"})).double().eval()
+    plain.load_state_dict(model.state_dict())
+    return model, plain
+
+
+def ragged(L: int, C: int, dtype: torch.dtype, B: int = 3) -> IrregularBatch:
+    """Series with holes, the second of them empty; intervals are exact whatever the dtype of the values."""
+    values, times, lengths = irregular_arrays(B, L, C, seed=0)
+    lengths[1:2] = 0
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    batch = IrregularBatch.build(values, times, lengths=lengths, dtype=wide)
+    return replace(batch, values=batch.values.to(dtype))

@@ -8,7 +8,7 @@ file in a process of its own. Tests take the fixture `device`; those marked `gpu
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -45,10 +45,37 @@ def precision(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
-def short_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lformer.ops.fused import mixer  # imports triton
+def dtype(precision: str) -> torch.dtype:
+    """Of the rows."""
+    return torch.bfloat16 if precision == "bf16" else torch.float32
 
-    monkeypatch.setattr(mixer, "FORCED_CHUNKS", 1)
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the kernels at the two ends of a model, as they run."""
+    from lformer.ops.fused import mixer_ends_launch as ends  # imports triton
+
+    names: list[str] = []
+
+    def noting(name: str) -> Callable[..., object]:
+        kernel = getattr(ends, name)
+
+        def run(*args: object, **options: object) -> object:
+            names.append(name)
+            return kernel(*args, **options)
+
+        return run
+
+    monkeypatch.setattr(ends, "embed", noting("embed"))
+    monkeypatch.setattr(ends, "answers", noting("answers"))
+    return names
+
+
+@pytest.fixture
+def short_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lformer.ops.fused import mixer_node  # imports triton
+
+    monkeypatch.setattr(mixer_node, "FORCED_CHUNKS", 1)
 
 
 @pytest.fixture(autouse=True)

@@ -9,64 +9,19 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import irregular_arrays, irregular_batch, require_close
+from helpers import irregular_batch, require_close
+from ops.fused.blocks import ragged
+from ops.fused.blocks import whole_models as models
 from torch import Tensor, nn
 
 from lformer.batch import IrregularBatch
-from lformer.nn import LFormer, LFormerConfig
+from lformer.nn import LFormer
 from lformer.nn import fused_model as page
 from lformer.nn.fused_model import why_not_answered, why_not_embedded
-from lformer.ops.fused import mixer as fused
-from lformer.ops.fused import mixer_embed_launch as whole
+from lformer.ops.fused import mixer_ends_launch as ends
 from lformer.ops.fused import mixer_launch as launch
+from lformer.ops.fused import mixer_node as node
 from lformer.ops.fused.plan import Plan, make_plan
-
-
-@pytest.fixture
-def dtype(precision: str) -> torch.dtype:
-    """Of the rows."""
-    return torch.bfloat16 if precision == "bf16" else torch.float32
-
-
-@pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the kernels at the two ends of a model, as they run."""
-    names: list[str] = []
-
-    def noting(name: str) -> Callable[..., object]:
-        kernel = getattr(whole, name)
-
-        def run(*args: object) -> object:
-            names.append(name)
-            return kernel(*args)
-
-        return run
-
-    monkeypatch.setattr(whole, "embed", noting("embed"))
-    monkeypatch.setattr(whole, "answers", noting("answers"))
-    return names
-
-
-def models(**config: object) -> tuple[LFormer, LFormer]:
-    """A model in float64 none of whose parameters is at its start, and its double that takes the plain path."""
-    torch.manual_seed(0)
-    settings = {"inputs": 3, "outputs": 2, "width": 32, "heads": 2, "hidden": 40, "backend": "fused"} | config
-    model = LFormer(LFormerConfig(**settings)).double().eval()
-    with torch.no_grad():
-        for name, p in model.named_parameters():
-            p.copy_(torch.randn_like(p) * (0.3 if p.dim() == 1 else p.shape[-1] ** -0.5) + ("norm.weight" in name))
-    plain = LFormer(LFormerConfig(**settings | {"backend": "parallel"})).double().eval()
-    plain.load_state_dict(model.state_dict())
-    return model, plain
-
-
-def ragged(L: int, C: int, dtype: torch.dtype) -> IrregularBatch:
-    """Three series with holes, the second of them empty; intervals are exact whatever the dtype of the values."""
-    values, times, lengths = irregular_arrays(3, L, C, seed=0)
-    lengths[1] = 0
-    wide = torch.float64 if dtype == torch.float64 else torch.float32
-    batch = IrregularBatch.build(values, times, lengths=lengths, dtype=wide)
-    return replace(batch, values=batch.values.to(dtype))
 
 
 @torch.no_grad()
@@ -86,7 +41,7 @@ def compare(models: tuple[LFormer, LFormer], L: int, dtype: torch.dtype, device:
 
 
 def plan_of(x: Tensor, model: LFormer) -> Plan:
-    return make_plan(x, model.blocks[0].fused_weights(), False, "sequence", fused.FORCED_CHUNKS)
+    return make_plan(x, model.blocks[0].fused_weights(), False, "sequence", node.FORCED_CHUNKS)
 
 
 @torch.no_grad()
@@ -96,7 +51,7 @@ def plan_of(x: Tensor, model: LFormer) -> Plan:
 def test_rows_are_those_of_the_linear_map_and_gates_those_of_the_rows(
     C: int, L: int, chunks: int, dtype: torch.dtype, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fused, "FORCED_CHUNKS", chunks)
+    monkeypatch.setattr(node, "FORCED_CHUNKS", chunks)
     model, _ = models(inputs=C)
     values, linear = ragged(L, C, torch.float64).values, copy.deepcopy(model.embedder.what)
     exact = linear(values)
@@ -105,7 +60,7 @@ def test_rows_are_those_of_the_linear_map_and_gates_those_of_the_rows(
     deltas = torch.rand(3, L, device=device)
     x = values.new_empty(3, L, 32)
     plan, w = plan_of(x, model), model.blocks[0].fused_weights()
-    rows = whole.embed(values, deltas, whole.Affine(linear.weight, linear.bias), w, x, plan)
+    rows = ends.embed(values, deltas, ends.Affine(linear.weight, linear.bias), w, x, plan)
     assert rows.x is x
     require_close(x, linear(values), exact)
     gates, sums = launch.gates(x, deltas, w, plan)
@@ -127,7 +82,7 @@ def test_answers_are_the_linear_map_of_the_mean(O: int, dtype: torch.dtype, devi
     pooled, lengths = pooled.to(device, torch.float32), lengths.to(device)
     plan = Plan(3, 300, 32, 2, 40, False, "sequence", 64, 1, 5, "ieee")
     like = pooled.to(dtype)
-    y = whole.answers(pooled, lengths, whole.Affine(linear.weight, linear.bias), like, plan)
+    y, _ = ends.answers(pooled, lengths, ends.Affine(linear.weight, linear.bias), like, plan)
     require_close(y, linear((pooled.sum(1) / lengths.clamp(min=1)[:, None]).to(dtype)), exact)
     assert torch.equal(y[1].cpu(), bias.to(dtype))
 
@@ -196,18 +151,19 @@ def test_hooks_on_the_embedder_and_the_head_still_run(launched: list[str]) -> No
 # --- what runs as modules ---
 
 
-def test_gradients_take_the_path_that_has_them(device: str, launched: list[str]) -> None:
+def test_values_that_want_a_gradient_take_the_path_that_has_it(device: str, launched: list[str]) -> None:
     torch.set_float32_matmul_precision("high" if device == "cuda" else "highest")
-    model, _ = models()
+    model, plain = models()
     batch = ragged(5, 3, torch.float32).to(device)
     model.float().to(device)
-    assert "gradients" in why_not_embedded(model, batch)
-    model(batch).sum().backward()
-    assert all(p.grad is not None for p in model.embedder.parameters())
+    batch = replace(batch, values=batch.values.clone().requires_grad_())
+    assert why_not_embedded(model, batch) == "values require a gradient"
+    (grad,) = torch.autograd.grad(model(batch).sum(), batch.values)
     assert launched == []
-    model.requires_grad_(False)
-    assert why_not_embedded(model, batch) == ""
-    assert "gradients" in why_not_embedded(model, replace(batch, values=batch.values.clone().requires_grad_()))
+    expected = torch.autograd.grad(plain.float().to(device)(batch).sum(), batch.values)[0]
+    assert torch.allclose(grad, expected, rtol=0, atol=1e-5 if device == "cpu" else 1e-2)
+    with torch.no_grad():
+        assert why_not_embedded(model, batch) == ""
 
 
 class Shifted(nn.Linear):

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from lformer.nn import LiquidMixer
 from lformer.ops.fused import mixer as fused
 from lformer.ops.fused import mixer_launch as launch
+from lformer.ops.fused import mixer_node
 
 
 def run(blocks: list[LiquidMixer], x: Tensor, deltas: Tensor, backend: str) -> Tensor:
@@ -52,7 +53,7 @@ def test_at_the_size_of_the_paper(causal: bool, norm: str, precision: str, devic
 def test_several_segments_and_a_ragged_last_one(
     causal: bool, norm: str, chunks: int, precision: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fused, "FORCED_CHUNKS", chunks)
+    monkeypatch.setattr(mixer_node, "FORCED_CHUNKS", chunks)
     compare(mixer(SMALL, causal, norm), 150, precision, device)
 
 
@@ -151,7 +152,7 @@ def test_tiny_shares_keep_their_digits() -> None:
     weights = list(block.fused_weights())
     _, _, _, decay, cum, _, _ = fused.fused_mixer(x, deltas, weights, False, "sequence")
     assert 0 < float(decay[:, 1].max()) < 1e-4
-    plan = fused._plan(x, block.fused_weights(), False, "sequence")
+    plan = mixer_node.plan_of(x, block.fused_weights(), False, "sequence")
     later = launch.accumulate(
         x[:, 1:].contiguous(),
         decay[:, 1:].contiguous(),

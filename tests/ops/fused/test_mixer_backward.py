@@ -23,7 +23,14 @@ from lformer.nn import LiquidMixer
 from lformer.nn.attention import LiquidGatedAttention
 from lformer.nn.mixer import SwiGLU
 from lformer.ops import checks
-from lformer.ops.fused import backward_causal, backward_rows, mixer_backward, mixer_launch
+from lformer.ops.fused import (
+    backward_causal,
+    backward_rows,
+    mixer_backward,
+    mixer_ends_launch,
+    mixer_launch,
+    mixer_node,
+)
 from lformer.ops.fused import mixer as fused_mixer
 from lformer.ops.fused.plan import CHUNK, MixerWeights, Plan, Saved
 
@@ -160,7 +167,8 @@ def fused_gradients(work: Work, plan: Plan, dtype: torch.dtype, device: str) -> 
     rows = {"x": move(saved.x, dtype), "x1": move(saved.x1, dtype)}
     saved = Saved(*map(move, saved))._replace(**rows)
     before = [t.clone() for t in saved]
-    dx, g = mixer_backward.backward(move(work.grad, dtype), saved, weights, plan)
+    scratch = mixer_backward.scratch(saved.x, plan)
+    dx, g = mixer_backward.backward(move(work.grad, dtype), saved, weights, plan, scratch)
     grads = mixer_backward.apart(g, weights)
     for old, new in zip(before, saved, strict=True):
         assert torch.equal(old.nan_to_num(7.0), new.nan_to_num(7.0)), "what was saved must stay as it is"
@@ -299,7 +307,7 @@ def test_large_and_small_weights_as_float16(device: str, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_training_step_takes_few_launches(causal: bool, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two layers and the mean of their rows: kernels and nothing else, all given what their parameters ask for."""
+    """From values to answers and back: kernels and nothing else, all given what their parameters ask for."""
     launches: list[str] = []
 
     def start(kernel: Any, grid: Any, tensors: Any, numbers: Any, **constants: Any) -> None:
@@ -313,19 +321,28 @@ def test_a_training_step_takes_few_launches(causal: bool, device: str, monkeypat
         with _disable_current_modes():  # the interpreter itself uses operators
             kernel[grid](*tensors, *numbers, **constants)
 
-    for module in (mixer_launch, mixer_backward):
+    for module in (mixer_launch, mixer_ends_launch, mixer_backward):
         monkeypatch.setattr(module, "start", start)
-    case = Case(L=5, causal=causal)
-    work = make_work(case)
-    x = work.x.float().to(device).requires_grad_()
-    deltas, lengths = work.deltas.float().to(device), torch.tensor([4, 5], device=device)
+    work = make_work(Case(L=5, causal=causal))
     layers = [weights_of(copy.deepcopy(work.mixer).float().to(device)) for _ in range(2)]
-    with CountedOperators(launches), checks.trusted():
-        y = fused_mixer.stack(x, deltas, layers, causal, "sequence", lengths, pool=True)
-        forward = len(launches)
-        torch.autograd.grad(y, [x, *layers[0], *layers[1]], torch.ones_like(y))
-    assert forward == (10 if causal else 8), launches
-    assert len(launches) - forward == (28 if causal else 26) + 1, launches[forward:]  # with the ones of a loss
+    embedder, head = (
+        mixer_ends_launch.Affine(torch.randn(*shape, device=device), torch.randn(shape[0], device=device))
+        for shape in ((32, 3), (7, 32))
+    )
+    for p in (*embedder, *head):
+        p.requires_grad_()
+    values, deltas = torch.randn(2, 5, 3, device=device), work.deltas.float().to(device)
+    lengths = torch.tensor([4, 5], device=device)
+    operators = CountedOperators(launches)
+    with operators, checks.trusted():
+        y = fused_mixer.answer(
+            values, deltas, embedder, layers, causal, "sequence", lengths, torch.float32, pool=True, head=head
+        )
+        forward = len(launches), operators.allocations
+        torch.autograd.grad(y, [*embedder, *head, *layers[0], *layers[1]], torch.ones_like(y))
+    assert forward[0] == (10 if causal else 8), launches
+    assert len(launches) - forward[0] == (29 if causal else 27) + 1, launches[forward[0] :]  # with the ones of a loss
+    assert operators.allocations - forward[1] == 10
 
 
 def parameters(kernel: Any) -> list[inspect.Parameter]:
@@ -346,7 +363,8 @@ def test_few_launches(causal: bool, device: str, monkeypatch: pytest.MonkeyPatch
     weights = MixerWeights(*(t.detach().float().to(device) for t in weights_of(work.mixer)))
     grad = work.grad.float().to(device)
     with CountedOperators(launches):
-        mixer_backward.apart(mixer_backward.backward(grad, saved, weights, plan)[1], weights)
+        scratch = mixer_backward.scratch(saved.x, plan)
+        mixer_backward.apart(mixer_backward.backward(grad, saved, weights, plan, scratch)[1], weights)
     assert len(launches) == (14 if causal else 13), launches
 
 
@@ -367,18 +385,20 @@ class Counted(NamedTuple):
 
 
 class CountedOperators(TorchDispatchMode):
-    """Writes down the operators that work on numbers; those that make or view tensors cost little."""
+    """Writes down the operators that work on numbers and counts those that make tensors; views cost little."""
 
-    FREE = ("empty", "view", "select", "slice", "unbind", "detach", "alias", "transpose", "expand", "split")
+    FREE = ("view", "select", "slice", "unbind", "detach", "alias", "transpose", "expand", "split")
 
     def __init__(self, launches: list[str]) -> None:
         super().__init__()
-        self.launches = launches
+        self.launches, self.allocations = launches, 0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if not any(name in func.__name__ for name in self.FREE):
+        if "empty" in func.__name__:
+            self.allocations += 1
+        elif not any(name in func.__name__ for name in self.FREE):
             self.launches.append(func.__name__)
         return func(*args, **(kwargs or {}))
 
@@ -410,7 +430,7 @@ def test_through_the_forward_kernels(case: Case, device: str, monkeypatch: pytes
     """The same gradients when autograd runs both passes of the operator."""
     if device == "cuda":
         pytest.skip("float32 products are TF32 there: see the tests marked gpu")
-    monkeypatch.setattr(fused_mixer, "FORCED_CHUNKS", 1)
+    monkeypatch.setattr(mixer_node, "FORCED_CHUNKS", 1)
     work = make_work(case)
     exact, plain = plain_gradients(work, torch.float64, "cpu"), plain_gradients(work, torch.float32, device)
     x = work.x.float().to(device).requires_grad_()

@@ -1,8 +1,8 @@
 # mypy: ignore-errors
-"""The two ends of a whole model in inference: values to the first layer's rows, and sums of rows to answers.
+"""The two ends of a whole model: values to the first layer's rows, and sums of rows to answers (paper IV-C).
 
 Both are bound by memory and by launches. Rows are written once and not read again for their gates; a mean of rows goes
-through the head without being stored. Imports triton alone.
+through the head without being read again. Imports triton alone.
 """
 
 import triton
@@ -73,22 +73,25 @@ def embed_kernel(
 
 @kernel
 def head_kernel(
-    pooled, lengths, weight, bias, answers, S, outputs,
-    D: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
+    pooled, lengths, weight, bias, mean, answers, S, outputs,
+    D: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK: tl.constexpr, KEEP: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """pooled (B, S, D) sums of valid rows -> answers (B, O) = mean W_hᵀ + b_h; the mean of an empty series is 0.
 
-    The mean is rounded to the dtype of the rows, which the answers have too; the products are exact float32. SEGMENTS
-    is a power of two that holds S.
+    The mean is rounded to the dtype of the rows, which the answers have too; KEEP stores it, (B, D), for the backward
+    pass. The products are exact float32. SEGMENTS is a power of two that holds S.
     """
     series, parts, channels = tl.program_id(0).to(tl.int64), tl.arange(0, SEGMENTS)[:, None], tl.arange(0, D)
     wait_for_rows(EARLY)
     part = tl.load(pooled + (series * S + parts) * D + channels[None, :], mask=parts < S, other=0.0)
     count = tl.maximum(tl.load(lengths + series), 1).to(tl.float32)
-    mean = (tl.sum(part, axis=0) / count).to(answers.dtype.element_ty).to(tl.float32)[None, :]
+    whole = (tl.sum(part, axis=0) / count).to(answers.dtype.element_ty)
+    if KEEP:
+        tl.store(mean + series * D + channels, whole)
+    whole = whole.to(tl.float32)[None, :]
     for start in range(0, outputs, BLOCK):
         out = start + tl.arange(0, BLOCK)
         used = out < outputs
         row = tl.load(weight + out[:, None] * D + channels[None, :], mask=used[:, None], other=0.0).to(tl.float32)
-        answer = tl.sum(row * mean, axis=1) + tl.load(bias + out, mask=used, other=0.0).to(tl.float32)
+        answer = tl.sum(row * whole, axis=1) + tl.load(bias + out, mask=used, other=0.0).to(tl.float32)
         tl.store(answers + series * outputs + out, answer.to(answers.dtype.element_ty), mask=used)
