@@ -248,7 +248,9 @@ def write_factors(decay, cum, first, rows, inside, H: tl.constexpr):
     """(H, T) e^{c} w; 0 outside."""
     at = first * H + rows[None, :] * H + tl.arange(0, H)[:, None]
     u_hat = tl.load(decay + at, mask=inside[None, :], other=0.0)
-    return tl.exp(tl.load(cum + at, mask=inside[None, :], other=0.0)) * write_weight(u_hat)
+    c = tl.load(cum + at, mask=inside[None, :], other=0.0)
+    # Without this `where`, which changes no number, Triton would take exponentials once they are spread over channels.
+    return tl.exp(tl.where(inside[None, :], c, 0.0)) * write_weight(u_hat)
 
 
 @kernel
