@@ -51,7 +51,8 @@ print(X)
 # still runs in parallel over whole records.
 
 # %%
-clf = LFormerClassifier(streaming=True, width=32, lr=5e-3, max_epochs=15, random_state=0).fit(X[:TRAIN], y[:TRAIN])
+clf = LFormerClassifier(streaming=True, width=32, lr=5e-3, max_epochs=15, device="cpu", random_state=0)
+clf.fit(X[:TRAIN], y[:TRAIN])
 print(f"accuracy on finished records ≈ {clf.score(X[TRAIN:], y[TRAIN:]):.2f}")
 
 # %% [markdown]

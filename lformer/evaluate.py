@@ -19,8 +19,8 @@ def predict(model: nn.Module, task: Task, part: Part, batch_size: int = 64) -> l
     answers: dict[int, Tensor] = {}
     for batch, prediction in _answers(model, task, part, batch_size):
         index = range(len(answers), len(answers) + len(batch)) if batch.index is None else batch.index.tolist()
-        lengths = batch.lengths if task.answer == "step" else torch.full((len(batch),), prediction.shape[1])
-        cut = [p[: int(n)] if prediction.dim() > 2 else p for p, n in zip(prediction.cpu(), lengths, strict=True)]
+        lengths = batch.lengths.tolist() if task.answer == "step" else [prediction.shape[1]] * len(batch)
+        cut = [p[:n] if prediction.dim() > 2 else p for p, n in zip(prediction.cpu(), lengths, strict=True)]
         answers.update(zip(index, cut, strict=True))
     return [answers[i] for i in sorted(answers)]
 

@@ -60,7 +60,7 @@ def save(estimator: LFormerEstimator, folder: str | Path, columns: Mapping[str, 
 
 
 def load(folder: str | Path) -> Any:
-    """The estimator that `save` wrote: it predicts what it predicted then, to the last digit.
+    """The estimator that `save` wrote: it predicts what it predicted then, on the same device to the last digit.
 
     Example:
         >>> import tempfile

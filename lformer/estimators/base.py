@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -19,6 +20,7 @@ from lformer import tasks
 from lformer.data.dataset import Prepared, Targets
 from lformer.data.parts import PanelPart, Splits, splits_of
 from lformer.data.splits import hold_out
+from lformer.estimators.devices import choose, placed
 from lformer.estimators.features import Features
 from lformer.estimators.hub import HubMixin
 from lformer.estimators.inputs import as_panel
@@ -27,7 +29,7 @@ from lformer.nn import LFormer, LFormerConfig
 from lformer.nn.ensemble import Ensemble
 from lformer.panel import Array, Panel
 from lformer.tasks import Task
-from lformer.train import TrainConfig, fit, seeded
+from lformer.train import TrainConfig, fit, rounding, seeded
 
 if TYPE_CHECKING:
     from lformer.estimators.stream import Stream
@@ -46,7 +48,10 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         patience: epochs without a better validation metric before training stops; None never stops early.
         validation_fraction: share of the training series held out to choose the epoch.
         streaming: build a causal model whose gate looks back only, which `stream` needs.
-        device: "auto", "cpu" or "gpu".
+        device: of training and prediction. "auto" is a GPU where there is one, in prediction with CUDA alone, else the
+            CPU; "cpu" never a GPU. "gpu" insists on one in `fit`, while prediction goes on as "auto": a saved model
+            answers everywhere. On CUDA products are rounded to TF32, in both. `model_` stays on the CPU, and a GPU
+            predicts with a copy.
         random_state: of weights, split and order.
         verbose: 1 shows a bar.
         warm_start: go on from the weights of the last `fit`.
@@ -127,7 +132,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             self.history_ += [mark | row for row in result.history]
             self.n_iter_ = max(self.n_iter_, result.epochs)
         self.task_ = task
-        self.model_ = trained[0] if self.members == 1 else Ensemble(trained)
+        self.model_ = trained[0] if self.members == 1 else Ensemble(trained).eval()
         return self
 
     def save(self, folder: str | Path) -> None:
@@ -137,7 +142,10 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         artefact.save(self, folder)
 
     def stream(self, static: Mapping[str, Any] | None = None) -> Stream:
-        """Open a series that comes in row by row, with its covariates if there are any; needs `streaming=True`."""
+        """Open a series that comes in row by row, with its covariates if there are any; needs `streaming=True`.
+
+        It runs on the CPU whatever `device` says: a single row is less work than a GPU takes to be told of it.
+        """
         from lformer.estimators.stream import Stream
 
         return Stream(self, static)
@@ -163,7 +171,14 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         panel = self._series(X)
         part = PanelPart(self.features_.apply(panel), Targets(values=np.zeros(len(panel)), at="series"),
                          np.arange(len(panel)), 0)  # fmt: skip
-        return predict(self.model_, task, part, self.batch_size)
+        with self._answering() as model:
+            return predict(model, task, part, self.batch_size)
+
+    @contextmanager
+    def _answering(self) -> Iterator[LFormer | Ensemble]:
+        """The model on the device it answers on; inside, products are rounded there as in training."""
+        with rounding(self._training()):
+            yield placed(self.model_, choose(self.device))
 
     def _prepare(self, panel: Panel, targets: Targets, seed: int) -> tuple[Panel, Targets]:
         """Rows for the model and what is asked of it, once the features are known."""
@@ -205,8 +220,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"dropout must be at least 0 and below 1; got {self.dropout}.")
         if not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction must lie between 0 and 1; got {self.validation_fraction}.")
-        if self.device not in ("auto", "cpu", "gpu"):
-            raise ValueError(f'device must be "auto", "cpu" or "gpu"; got {self.device!r}.')
+        choose(self.device)
 
 
 def _members(model: LFormer | Ensemble) -> list[LFormer]:

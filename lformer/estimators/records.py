@@ -69,13 +69,16 @@ class _RecordEstimator(LFormerEstimator):
             lengths=lengths,
         )
         part = PanelPart(self._rows(panel), targets, np.arange(len(panel)), 0)
-        answers = predict(self.model_, self.task_, part, self.batch_size)
+        with self._answering() as model:
+            answers = predict(model, self.task_, part, self.batch_size)
         return [self._told(a[:n]) for a, n in zip(answers, lengths, strict=True)]
 
     def score(self, X: Any, y: None = None) -> float:
         """Minus the mean squared error on rows of X that are hidden for it, in units of each channel's deviation."""
         check_is_fitted(self, "model_")
-        return -evaluate(self.model_, self.task_, self._with_hidden_rows(X), self.batch_size)["mse_unseen"]
+        part = self._with_hidden_rows(X)
+        with self._answering() as model:
+            return -evaluate(model, self.task_, part, self.batch_size)["mse_unseen"]
 
     def baseline_score(self, X: Any, y: None = None) -> float:
         """What `score` would be if the answer were always the mean of the channel in training."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 
 import torch
 
@@ -16,12 +17,22 @@ def tf32_allowed() -> bool:
 tf32_allowed._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
+_door = Lock()
+_found: list[str] = []  # by those who are inside `tf32` now, in whatever thread
+
+
 @contextmanager
 def tf32() -> Iterator[None]:
-    """Inside, float32 products may run in TF32 on a GPU that has it."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
+    """Inside, float32 products may run in TF32 on a GPU that has it.
+
+    The setting belongs to the process, so of several threads the last to leave puts back what the first found.
+    """
+    with _door:
+        _found.append(torch.get_float32_matmul_precision())
+        torch.set_float32_matmul_precision("high")
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        with _door:
+            torch.set_float32_matmul_precision(_found[0] if len(_found) == 1 else "high")
+            _found.pop()

@@ -64,7 +64,7 @@ def test_the_stream_of_a_loaded_model_is_the_same(tmp_path: Any) -> None:
 def model() -> Any:
     rng = np.random.default_rng(0)
     X = [(np.cumsum(rng.exponential(2, 6)), rng.normal(i % 2, 1, (6, 2))) for i in range(16)]
-    return LFormerClassifier(width=8, heads=1, max_epochs=2, random_state=0, streaming=True).fit(
+    return LFormerClassifier(width=8, heads=1, max_epochs=2, random_state=0, streaming=True, device="cpu").fit(
         Panel.from_list(X, channels=["k", "na"]), np.arange(16) % 2
     )
 

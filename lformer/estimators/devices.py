@@ -1,0 +1,39 @@
+"""Where an estimator answers: on the device of its training, by a copy of the model that stays there.
+
+`model_` itself stays on the CPU, where streams, pickles and saved models read it.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from weakref import WeakKeyDictionary
+
+import torch
+
+from lformer.nn import LFormer
+from lformer.nn.ensemble import Ensemble
+
+# A copy goes when its model goes; kept apart from the estimator, whose attributes are those of `fit`.
+_COPIES: WeakKeyDictionary[LFormer | Ensemble, LFormer | Ensemble] = WeakKeyDictionary()
+
+
+def choose(device: str) -> torch.device:
+    """The first CUDA device where there is one and `device` allows it, as the trainer has it; else the CPU.
+
+    "gpu" does not insist: what a GPU trained must answer on a machine without one.
+    """
+    if device not in ("auto", "cpu", "gpu"):
+        raise ValueError(f'device must be "auto", "cpu" or "gpu"; got {device!r}.')
+    return torch.device("cuda", 0) if device != "cpu" and torch.cuda.is_available() else torch.device("cpu")
+
+
+@torch.inference_mode(False)  # tensors made in inference mode could not be written to outside of it
+def placed(model: LFormer | Ensemble, device: torch.device) -> LFormer | Ensemble:
+    """The model if it is on the device, else its copy there, with the weights that the model has now."""
+    if next(model.parameters()).device == device:
+        return model
+    copy = _COPIES.get(model)
+    if copy is None:
+        copy = _COPIES[model] = deepcopy(model)
+    copy.to(device).load_state_dict(model.state_dict())  # every time: a fused optimiser changes weights without a trace
+    return copy
