@@ -23,7 +23,19 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "evaluate": {"ops", "batch", "data", "tasks"},
     "train": {"ops", "batch", "graphs", "data", "progress", "tasks", "evaluate"},
     "estimators": {"batch", "panel", "nn", "data", "metrics", "tasks", "evaluate", "train"},
-    "bench": {"ops", "batch", "metrics", "allocator", "graphs", "nn", "baselines", "data", "tasks", "evaluate", "train"},
+    "bench": {
+        "ops",
+        "batch",
+        "metrics",
+        "allocator",
+        "graphs",
+        "nn",
+        "baselines",
+        "data",
+        "tasks",
+        "evaluate",
+        "train",
+    },
     "cli": {"bench", "data", "doctor", "estimators", "panel"},
 }
 
