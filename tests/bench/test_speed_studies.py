@@ -13,13 +13,15 @@ from typer.testing import CliRunner
 from lformer import LFormer, LFormerConfig
 from lformer.bench import peers
 from lformer.bench.speed import __main__ as door
-from lformer.bench.speed import anchors, figures, machine, readme, studies, tables, throughput
+from lformer.bench.speed import anchors, cells, figures, machine, readme, studies, tables, throughput, timing
 from lformer.bench.speed.cells import Cell
 from lformer.bench.speed.floor import count, distances
 from lformer.bench.speed.machine import Rates
+from lformer.bench.speed.sweep import SpeedConfig, sweep
 from lformer.bench.speed.throughput import NO_GRAPH, Rate
 from lformer.bench.speed.timing import Budget
 from lformer.cli import app
+from lformer.graphs import RecordingError
 
 ONCE = Budget(1, 0.0)
 TINY: dict[str, Any] = {
@@ -124,6 +126,29 @@ def test_a_broken_model_and_a_late_one_are_named(monkeypatch: pytest.MonkeyPatch
     assert {(r.model, r.note, r.seconds) for r in found} == {
         ("mambapy", "failed: ImportError: no such library", None), ("lformer", "not reached", None)
     }  # fmt: skip
+
+
+def test_a_replayed_step_is_the_step_and_its_memory_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = peers.build("lformer"), peers.random_batch(2, 8)
+    steps: list[bool] = []
+    model.register_forward_hook(lambda net, *_: steps.append(net.training))
+    run = timing.call(model, batch, cells.REPLAY)
+    run()
+    assert steps == [True]
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    works = (*cells.WORKS, cells.REPLAY)
+    config = SpeedConfig(lengths=(8, 16), batches=(2,), models=("lformer", "lformer-causal"), works=works, budget=ONCE)
+    found = list(sweep(config))
+    assert [c.peak_bytes is None for c in found if c.work == cells.REPLAY] == [True] * 4
+    assert all(c.peak_bytes for c in found if c.work != cells.REPLAY)
+    told = cells.summary(found)
+    assert "replayed step: causal over non-causal, time, worst" in told
+    assert "replayed step: causal over non-causal, memory, worst" not in told
+
+    def refuse(*_: object) -> None:
+        raise RecordingError("cannot be recorded")
+
+    assert timing.attempt(refuse) == timing.NOT_RECORDED
 
 
 def test_the_floor_counts_every_product_of_a_layer() -> None:

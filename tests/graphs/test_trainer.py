@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from lformer import data, tasks
+from lformer import data, tasks, train
 from lformer.data.dataset import Targets
 from lformer.data.parts import PanelPart, Splits
 from lformer.graphs import CapturedStep, RecordingError, recording
@@ -106,6 +107,19 @@ def test_long_batches_and_models_that_do_not_allow_it_are_not_recorded(
     monkeypatch.setattr(LFormer, "recordable", False)
     run("series")
     assert recorded == []
+
+
+@pytest.mark.parametrize(("world_size", "replay", "expected"), [(1, True, True), (2, True, False), (1, False, False)])
+def test_one_process_alone_records(world_size: int, replay: bool, expected: bool) -> None:
+    """Several would have to exchange their gradients within the step."""
+    model = LFormer(LFormerConfig(inputs=2, outputs=1, width=32, heads=2))
+    config = TrainConfig(replay=replay)
+    module = train._Training(model, TASKS["series"], ragged("series"), config, 0, 0.0, None)
+    module._trainer = SimpleNamespace(world_size=world_size)
+    module.on_train_start()
+    assert (module._steps is not None) == expected
+    module.on_train_end()
+    assert module._steps is None
 
 
 # --- on a GPU ---

@@ -18,11 +18,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lformer.batch import IrregularBatch
 from lformer.bench.speed.cells import REPLAY, Work
-from lformer.graphs import capture_step
+from lformer.graphs import RecordingError, capture_step
 from lformer.ops import checks
 
 WARM_UP = 3  # calls on a GPU before any is timed: compiled kernels, libraries set up, memory reserved
 SLOW = 0.1  # seconds; a call that takes longer is warm after two
+NOT_RECORDED = "no graph"  # of what this model does
 NO_MEMORY = ("out of memory", "not enough memory", "allocate memory")  # as GPU and CPU allocators say it
 
 
@@ -116,8 +117,10 @@ def attempt(run: Callable[[], object], device: str = "cpu", budget: Budget = ONE
 
 
 def why(error: Exception) -> str:
-    """An error in a few words: OOM, or what it says first."""
+    """An error in a few words: OOM, no graph, or what it says first."""
     text = str(error)
+    if isinstance(error, RecordingError):
+        return NOT_RECORDED
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(words in text for words in NO_MEMORY):
         return "OOM"
     return f"failed: {type(error).__name__}: {text.splitlines()[0] if text else ''}"
