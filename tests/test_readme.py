@@ -42,16 +42,24 @@ def test_the_figures_of_a_gpu_are_the_committed_record() -> None:
     found: Any = record("speed/cuda.json")
     replays = [r["seconds"] for r in found["throughput"] if (r["model"], r["mode"]) == ("lformer", "replay")]
     assert "{:.3f} ms in TF32\nand {:.3f} ms in bfloat16".format(*(1e3 * s for s in replays)) in README
-    steps = {
-        (c["model"], c["length"]): c["seconds"]
-        for c in found["lengths"]
-        if c["work"] == "training step" and c["seconds"]
-    }
+    steps, graphs = (
+        {(c["model"], c["length"]): c["seconds"] for c in found["lengths"] if c["work"] == work and c["seconds"]}
+        for work in ("training step", "replayed step")
+    )
+    ours = [steps["lformer", 2**n] for n in range(6, 17)]
     assert f"takes {1e3 * steps['lformer', 131_072]:.1f} ms at 131,072 rows" in README
-    assert f"kernels, {1e3 * steps['lformer', 65_536]:.1f} ms on this machine" in README
-    for length in (64, 2048, 4096, 32_768):
-        others = [seconds for (name, rows), seconds in steps.items() if rows == length and "lformer" not in name]
-        assert (steps["lformer", length] < min(others)) == (length >= 4096)
+    short, long = graphs["lformer", 64], graphs["lformer", 32_768]
+    assert f"needs {1e3 * long:.2f} ms at 32,768 and {1e3 * short:.2f} ms at 64" in README
+    assert f"CPU, {1e3 * sum(ours) / len(ours) - 0.5:.0f} to {1e3 * sum(ours) / len(ours) + 0.5:.0f} ms" in README
+    for length in (2**n for n in range(6, 16)):
+        of = {name: [s for (model, rows), s in times.items() if rows == length and "lformer" not in model]
+              for name, times in (("steps", steps), ("graphs", graphs))}  # fmt: skip
+        assert graphs["lformer", length] < min(of["graphs"])
+        assert (steps["lformer", length] < min(of["steps"])) == (length > 1024)
+    answers = {(r["model"], r["precision"]): r["seconds"] for r in found["throughput"] if r["mode"] == "replay"}
+    ratios = [answers["lformer-causal", p] / answers["lformer", p] for p in ("tf32", "bf16")]
+    ratios += [steps["lformer-causal", 131_072] / steps["lformer", 131_072]]
+    assert "{:.2f} times as long to answer in TF32, {:.2f} in bfloat16, and {:.2f} to train".format(*ratios) in README
 
 
 def test_the_training_curves_are_the_committed_record() -> None:
