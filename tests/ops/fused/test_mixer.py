@@ -61,11 +61,11 @@ def test_several_segments_and_a_ragged_last_one(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("causal", "norm"), MODES)
-@pytest.mark.parametrize("size", [(32, 1, 88), PAPER, (64, 1, 176), (128, 8, 352), (128, 2, 352)])
+@pytest.mark.parametrize("size", [(32, 1, 88), PAPER, (64, 1, 176), (64, 2, 176)])
 def test_every_width_and_the_plan_of_long_series(
     size: tuple[int, int, int], causal: bool, norm: str, precision: str, device: str
 ) -> None:
-    compare(mixer(size, causal, norm), 5000, precision, device)
+    compare(mixer(size, causal, norm), 20_000, precision, device)  # several chunks in every segment
 
 
 @torch.no_grad()

@@ -114,12 +114,12 @@ def test_few_programs_take_many_rows(dtype: torch.dtype, device: str, monkeypatc
 @pytest.mark.gpu
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("C", [1, 12, 37, 64])
-@pytest.mark.parametrize(("D", "H", "F"), [(32, 2, 88), (64, 4, 176), (128, 8, 352)])
+@pytest.mark.parametrize(("D", "H", "F"), [(32, 2, 88), (64, 2, 176), (64, 4, 176)])
 def test_every_width_and_the_plan_of_long_series(
     D: int, H: int, F: int, C: int, causal: bool, dtype: torch.dtype, device: str
 ) -> None:
     config = {"inputs": C, "outputs": 70, "width": D, "heads": H, "hidden": F, "causal": causal}
-    compare(config, 3000, 3, dtype, device)
+    compare(config, 20_000, 3, dtype, device)  # several chunks in every segment
 
 
 @pytest.mark.gpu
