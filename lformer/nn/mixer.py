@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lformer import ops
 from lformer.batch import IrregularBatch
 from lformer.nn.attention import Interpolation, LayerState, LiquidGatedAttention
-from lformer.ops.fused.plan import MixerWeights, not_launched, unsupported
+from lformer.ops.fused.plan import CAUSAL_HEAD_SIZES, MixerWeights, not_launched, unsupported
 
 
 class SwiGLU(nn.Module):
@@ -126,6 +126,8 @@ class LiquidMixer(nn.Module):
             return f"backend={time.backend!r}"
         if time.backend == "auto" and not x.is_cuda:
             return f'x is on {x.device}; backend="auto" fuses on CUDA alone'
+        if time.backend == "auto" and time.causal and time.width // time.heads not in CAUSAL_HEAD_SIZES:
+            return f'causal heads of {time.width // time.heads}; backend="fused" fuses them, "auto" {CAUSAL_HEAD_SIZES}'
         if time.output_gate is None or time.gate is None:
             return "an ablation takes away the output gate or the rate that the input sets"
         if changed := self._changed():

@@ -16,6 +16,7 @@ from lformer.ops.precision import tf32_allowed
 # memory access on an H200, so this width takes the plain path until that is found.
 WIDTHS = (32, 64)
 HEAD_SIZES = (16, 32, 64)
+CAUSAL_HEAD_SIZES = (16,)  # those of a causal mixer that have run on long series on a GPU: "auto" takes no others
 CHUNK = 64  # rows; a multiple of what a tensor core takes
 # Wanted per launch: two or one for each multiprocessor of an H200.
 PROGRAMS = {"bf16": 264, "tf32": 132, "ieee": 132}

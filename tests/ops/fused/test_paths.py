@@ -1,6 +1,7 @@
 """Which path a block and a whole model take, and that it answers as the plain one."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -125,6 +126,15 @@ def test_auto_fuses_on_a_gpu() -> None:
         block = mixer(size, False, "sequence", backend="auto").float().cuda()
         x, deltas, _ = series(5, size[0])
         assert block.path(x.float().cuda(), deltas.float().cuda()) == "fused mixer"
+    causal = mixer(PAPER, True, "prefix", backend="auto").float().cuda()
+    x, deltas, _ = series(5, 64)
+    assert causal.path(x.float().cuda(), deltas.float().cuda()) == "fused mixer"
+
+
+def test_auto_takes_causal_heads_alone_that_have_run_on_long_series() -> None:
+    block = mixer((64, 2, 176), True, "sequence", backend="auto")
+    reason = block.why_not_fused(SimpleNamespace(is_cuda=True), torch.zeros(1, 5))
+    assert reason == 'causal heads of 32; backend="fused" fuses them, "auto" (16,)'
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="tells what the CPU does")
