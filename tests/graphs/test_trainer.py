@@ -66,6 +66,7 @@ def test_a_replayed_run_is_the_ordinary_one(recorded: list[tuple[int, ...]], at:
     shapes = len(recorded)
     _, ordinary = run(at, replay=False)
     assert 0 < shapes < 20
+    assert all(rows == train.rounded_up(rows) for _, rows, _ in recorded)
     assert len(recorded) == shapes
     require_same_run(replayed, ordinary, 1e-4)
 
