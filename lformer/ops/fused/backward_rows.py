@@ -299,6 +299,18 @@ def column_weights(source, first, count, head, T: tl.constexpr, H: tl.constexpr)
 
 
 @triton.jit
+def masked(tile, keep, PRECISION: tl.constexpr, OPERAND: tl.constexpr):
+    """A tile as an operand, 0 where not `keep`."""
+    if PRECISION == "ieee":
+        return narrow(tl.where(keep, tile, 0.0), OPERAND)
+    else:  # by bits, two numbers at a time: what is dropped may be infinite
+        operand, bits = narrow(tile, OPERAND), tl.where(keep, -1, 0).to(tl.int16)
+        return tl.inline_asm_elementwise(
+            "and.b32 $0, $1, $2;", "=r,r,r", [operand, bits], dtype=operand.dtype, is_pure=True, pack=2
+        )
+
+
+@triton.jit
 def weigh_scores(scores, rows, columns, PAST: tl.constexpr, PRECISION: tl.constexpr, OPERAND: tl.constexpr):
     """(T, T) -> the operand keep ⊙ ρ_n scores γ_i, from ρ as `row_weights` and γ (1, T).
 
@@ -307,14 +319,7 @@ def weigh_scores(scores, rows, columns, PAST: tl.constexpr, PRECISION: tl.conste
     """
     order = tl.arange(0, scores.shape[0])
     keep = order[:, None] >= order[None, :] if PAST else order[:, None] <= order[None, :]
-    weighed = times_rows(scores, rows) * columns
-    if PRECISION == "ieee":
-        return narrow(tl.where(keep, weighed, 0.0), OPERAND)
-    else:  # by bits, two numbers at a time: what is dropped may be infinite
-        operand, bits = narrow(weighed, OPERAND), tl.where(keep, -1, 0).to(tl.int16)
-        return tl.inline_asm_elementwise(
-            "and.b32 $0, $1, $2;", "=r,r,r", [operand, bits], dtype=operand.dtype, is_pure=True, pack=2
-        )
+    return masked(times_rows(scores, rows) * columns, keep, PRECISION, OPERAND)
 
 
 @triton.jit

@@ -17,6 +17,7 @@ from lformer.ops.fused.backward_rows import (
     column_weights,
     full,
     load_weight,
+    masked,
     narrow,
     power,
     product,
@@ -156,18 +157,6 @@ def memory_size(sofar, K: tl.constexpr, OPERAND: tl.constexpr):
         return power(tl.clamp(sofar, 2.0**-40, 1.0), OPERAND) / (4 * LARGEST * LARGEST * score_size(K, OPERAND))
     else:
         return tl.full((), 1.0, tl.float32)
-
-
-@triton.jit
-def masked(tile, keep, PRECISION: tl.constexpr, OPERAND: tl.constexpr):
-    """A tile as an operand, 0 where not `keep`."""
-    if PRECISION == "ieee":
-        return narrow(tl.where(keep, tile, 0.0), OPERAND)
-    else:  # by bits, two numbers at a time: what is dropped may be infinite
-        operand, bits = narrow(tile, OPERAND), tl.where(keep, -1, 0).to(tl.int16)
-        return tl.inline_asm_elementwise(
-            "and.b32 $0, $1, $2;", "=r,r,r", [operand, bits], dtype=operand.dtype, is_pure=True, pack=2
-        )
 
 
 @triton.jit
