@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -13,7 +14,12 @@ from torch import Tensor, nn
 from lformer.batch import IrregularBatch
 
 T = TypeVar("T")
+FIELDS = tuple(field.name for field in fields(IrregularBatch))
 WARM_UP = 3  # kernels are compiled and libraries set up before the recording, which allows neither
+
+
+class RecordingError(RuntimeError):
+    """The work does something that a CUDA graph does not allow."""
 
 
 class Recording(NamedTuple, Generic[T]):
@@ -71,7 +77,8 @@ class Recordings(Generic[T]):
                 self._held.popitem(last=False)  # before recording, so that its memory is free by then
             if not self._held:  # a pool ends with the last graph that uses it
                 self._pool = new_pool()
-            self._held[key] = record(self.work, buffers(batch, device), type(self.model).__name__, self._pool)
+            with _kept_buffers(self.model):
+                self._held[key] = record(self.work, buffers(batch, device), type(self.model).__name__, self._pool)
         self._held.move_to_end(key)
         return self._held[key]
 
@@ -156,13 +163,6 @@ def record(work: Callable[[IrregularBatch], T], inputs: IrregularBatch, name: st
     return Recording(inputs, output, graph.replay)
 
 
-class RecordingError(RuntimeError):
-    """The work does something that a CUDA graph does not allow."""
-
-
-FIELDS = tuple(field.name for field in fields(IrregularBatch))
-
-
 def _tensors(batch: IrregularBatch) -> list[Tensor | None]:
     return [getattr(batch, name) for name in FIELDS]
 
@@ -171,6 +171,16 @@ def _places(model: nn.Module) -> list[tuple[dict[str, Any], str]]:
     """Where each parameter and buffer hangs: looked up by every call, which must not cost more than it saves."""
     homes = [home for module in model.modules() for home in (module._parameters, module._buffers)]
     return [(home, name) for home in homes for name, weight in home.items() if weight is not None]
+
+
+@contextmanager
+def _kept_buffers(model: nn.Module) -> Iterator[None]:
+    """What a model writes down in training, as batch norm its means, is not written by the warm-up."""
+    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    yield
+    with torch.no_grad():
+        for buffer, value in before:
+            buffer.copy_(value)
 
 
 def _end_random_capture() -> None:

@@ -125,6 +125,30 @@ def test_weights_that_are_shared_by_two_layers_get_one_gradient(recorded: list[t
         require_step(net, step(batch), expected)
 
 
+class Normalised(nn.Module):
+    """Writes down the means it has seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.out = nn.BatchNorm1d(3, dtype=torch.float64), nn.Linear(3, 2, dtype=torch.float64)
+
+    def forward(self, batch: IrregularBatch) -> Tensor:
+        return self.out(self.norm(batch.values.mean(dim=1)))
+
+
+def test_what_a_model_writes_down_is_written_once_a_step(recorded: list[tuple[int, ...]]) -> None:
+    torch.manual_seed(0)
+    net, other = Normalised(), Normalised()
+    other.load_state_dict(net.state_dict())
+    step = capture_step(net, objective)
+    for seed in range(4):
+        step(batch_of(seed))
+        objective(other, batch_of(seed))
+    assert len(recorded) == 1
+    for name, value in other.state_dict().items():
+        assert torch.equal(net.state_dict()[name], value), name
+
+
 def test_values_are_not_looked_at(recorded: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[Tensor] = []
     monkeypatch.setattr("lformer.ops.checks.first_bad", lambda bad: looks.append(bad))
