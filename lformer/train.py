@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from lformer.batch import IrregularBatch, median_interval
 from lformer.data import Splits
 from lformer.evaluate import evaluate
-from lformer.graphs import CapturedStep, RecordingError, capture_step, recording
+from lformer.graphs import CapturedStep, RecordingError, capture_step, recording, roomy
 from lformer.ops.checks import trusted
 from lformer.ops.precision import tf32
 from lformer.progress import TrainingBar
@@ -309,7 +309,7 @@ class _Training(pl.LightningModule):
         if self._steps is None or not worth:
             return None
         try:
-            return self._steps(_roomy(batch, self.task.answer))
+            return self._steps(roomy(batch, self.task.answer))
         except RecordingError as error:
             warnings.warn(f"steps are not replayed: {error}", stacklevel=2)
             self._steps = None
@@ -368,23 +368,6 @@ def _seed(seed: int, device: torch.device) -> None:
     torch.default_generator.manual_seed(seed)
     if device.type != "cpu":
         torch.get_device_module(device).manual_seed(seed)
-
-
-def _roomy(batch: IrregularBatch, answer: Literal["series", "step", "query"]) -> IrregularBatch:
-    """The batch padded to one of few shapes."""
-    queries = None if batch.query_times is None else rounded_up(batch.query_times.shape[1])
-    return batch.padded(rounded_up(batch.times.shape[1]), queries, answer)
-
-
-def rounded_up(n: int) -> int:
-    """The next number with at most four binary digits that count: eight to an octave, at most an eighth more.
-
-    Example:
-        >>> [rounded_up(n) for n in (3, 16, 17, 100, 1000, 4000)]
-        [3, 16, 18, 104, 1024, 4096]
-    """
-    step = 1 << max(0, n.bit_length() - 4)
-    return -(-n // step) * step
 
 
 class _Epoch:

@@ -119,7 +119,7 @@ def capture_step(model: nn.Module, objective: Objective, graphs: int = 64) -> Ca
     """A training step that replays CUDA graphs, one per shape of batch.
 
     The first batch of a shape takes an ordinary step, the second is recorded, later ones are copied into fixed buffers
-    and replayed. Batches of few shapes make this worth while: `IrregularBatch.padded` changes no answer. The optimiser
+    and replayed. Batches of few shapes make this worth while: `roomy` pads them, which changes no answer. The optimiser
     stays outside, and everything that `capture` says of weights and values holds here. Random numbers are those of an
     ordinary step. One process with one GPU: gradients are not exchanged with others. On a device without CUDA every
     step is an ordinary one.

@@ -12,6 +12,7 @@ from lformer import data, tasks, train
 from lformer.data.dataset import Targets
 from lformer.data.parts import PanelPart, Splits
 from lformer.graphs import CapturedStep, RecordingError, recording
+from lformer.graphs.shapes import rounded_up
 from lformer.nn import LFormer, LFormerConfig
 from lformer.panel import Panel
 from lformer.train import Report, Result, TrainConfig, fit, seeded
@@ -66,7 +67,7 @@ def test_a_replayed_run_is_the_ordinary_one(recorded: list[tuple[int, ...]], at:
     shapes = len(recorded)
     _, ordinary = run(at, replay=False)
     assert 0 < shapes < 20
-    assert all(rows == train.rounded_up(rows) for _, rows, _ in recorded)
+    assert all(rows == rounded_up(rows) for _, rows, _ in recorded)
     assert len(recorded) == shapes
     require_same_run(replayed, ordinary, 1e-4)
 
