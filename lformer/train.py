@@ -25,10 +25,10 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 from torch import Tensor, nn
 
 from lformer.batch import IrregularBatch, median_interval
+from lformer.cuda_graphs import CapturedStep, RecordingError, capture_step, pad_to_bucket, recording
 from lformer.data import Splits
 from lformer.evaluate import evaluate
-from lformer.graphs import CapturedStep, RecordingError, capture_step, recording, roomy
-from lformer.ops.checks import trusted
+from lformer.ops.checks import skip_value_checks
 from lformer.ops.precision import tf32
 from lformer.progress import TrainingBar
 from lformer.tasks import Task
@@ -286,7 +286,7 @@ class _Training(pl.LightningModule):
         _seed(hash((self.seed, self.current_epoch, step)) % 2**63, self.device)
         loss = self._replayed(batch)
         if loss is None:
-            with trusted():  # the batch was checked when it was made, and the loss is watched
+            with skip_value_checks():  # the batch was checked when it was made, and the loss is watched
                 loss = self._loss(self.model, batch.to(self.device))
         if not math.isfinite(value := loss.item()):
             raise DivergedError(self._exploded(value, batch, step), list(self.history))
@@ -309,7 +309,7 @@ class _Training(pl.LightningModule):
         if self._steps is None or not worth:
             return None
         try:
-            return self._steps(roomy(batch, self.task.answer))
+            return self._steps(pad_to_bucket(batch, self.task.answer))
         except RecordingError as error:
             warnings.warn(f"steps are not replayed: {error}", stacklevel=2)
             self._steps = None

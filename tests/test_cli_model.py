@@ -298,7 +298,7 @@ def test_classes_and_numbers_of_rows(tmp_path: Path) -> None:
 
 def test_row_targets_meet_their_rows(tmp_path: Path) -> None:
     """The rows of a table in any order, two channels of one stamp in one row of the panel."""
-    from lformer.cli.tables import per_series, row_targets
+    from lformer.cli.read_table import per_series, row_targets
 
     table = pd.DataFrame({"who": ["b", "a", "b", "a", "b"], "t": [2.0, 5.0, 1.0, 3.0, 2.0],
                           "lab": ["k", "k", "k", "k", "na"], "x": 1.0, "y": [22, 15, 21, 13, None]})  # fmt: skip

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from lformer.baselines.frame import FrameConfig, Framed
+from lformer.baselines.model import BaselineConfig, BaselineModel
 from lformer.baselines.rnn import GRU, GRUConfig
 from lformer.baselines.transformer import Transformer, TransformerConfig
 
@@ -21,7 +21,7 @@ class Baseline(NamedTuple):
     """
 
     model: type[nn.Module]
-    config: type[FrameConfig]
+    config: type[BaselineConfig]
 
 
 BASELINES: dict[str, Baseline] = {
@@ -29,4 +29,13 @@ BASELINES: dict[str, Baseline] = {
     "transformer": Baseline(Transformer, TransformerConfig),
 }
 
-__all__ = ["BASELINES", "GRU", "Baseline", "FrameConfig", "Framed", "GRUConfig", "Transformer", "TransformerConfig"]
+__all__ = [
+    "BASELINES",
+    "GRU",
+    "Baseline",
+    "BaselineConfig",
+    "BaselineModel",
+    "GRUConfig",
+    "Transformer",
+    "TransformerConfig",
+]

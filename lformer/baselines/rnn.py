@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from lformer.baselines.frame import FrameConfig, Framed, state_after
+from lformer.baselines.model import BaselineConfig, BaselineModel, state_after
 from lformer.batch import IrregularBatch
 
 
 @dataclass(frozen=True, kw_only=True)
-class GRUConfig(FrameConfig):
+class GRUConfig(BaselineConfig):
     """`depth` layers of `width` units. Rows in which nothing was observed are steps too, with zeros as input."""
 
 
-class GRU(Framed):
+class GRU(BaselineModel):
     """h_n = (1 − z_n) ⊙ tanh(…) + z_n ⊙ h_{n−1}, from h_0 = 0.
 
     A series is answered from its last state, a row from its own, and a query from that of the latest row which is not

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from lformer.baselines.frame import FrameConfig, Framed
+from lformer.baselines.model import BaselineConfig, BaselineModel
 from lformer.batch import IrregularBatch
 from lformer.nn.attention import one_of
 from lformer.nn.embedder import SinusoidalTime
@@ -18,7 +18,7 @@ Positions = Literal["index", "time", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformerConfig(FrameConfig):
+class TransformerConfig(BaselineConfig):
     """The defaults make about 100,000 parameters.
 
     Attributes:
@@ -44,7 +44,7 @@ class TransformerConfig(FrameConfig):
             raise ValueError(f"heads must divide width; got width={self.width}, heads={self.heads}.")
 
 
-class Transformer(Framed):
+class Transformer(BaselineModel):
     """Every row attends to all valid rows, and a series is answered from their mean.
 
     A query is a row in which nothing was observed. It attends to the valid rows and nobody attends to it. Its index is

@@ -5,14 +5,14 @@ from typing import Annotated
 import typer
 
 import lformer
-from lformer.cli import bench, data, model, study
+from lformer.cli import bench, data, experiment, model
 from lformer.cli.common import console
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Time series whose observations come when they come."
 )
-app.command()(study.demo)
-app.command()(study.speed)
+app.command()(experiment.demo)
+app.command()(experiment.speed)
 app.command()(model.fit)
 app.command()(model.predict)
 app.add_typer(bench.app, name="bench")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lformer.cli import tables
+from lformer.cli import read_table
 from lformer.cli.common import UsageError
 from lformer.data.store import write_whole
 from lformer.estimators import artefact
@@ -22,7 +22,7 @@ def columns_of(model: Path, given: dict[str, Any]) -> dict[str, Any]:
         {"channel": None, "value": None, "static": []} | known | {key: name for key, name in given.items() if name}
     )
     value = columns["value"]
-    columns["value"] = tables.one_value(columns["channel"], [value] if isinstance(value, str) else value)
+    columns["value"] = read_table.one_value(columns["channel"], [value] if isinstance(value, str) else value)
     lost = [f"--{key}" for key in ("id", "time") if not columns.get(key)]
     if lost:
         raise UsageError(f"{model} does not say how the columns are named, so {' and '.join(lost)} must.")
@@ -36,9 +36,9 @@ def new_series(table: pd.DataFrame, columns: dict[str, Any], features: Any, file
         columns = {**columns, "value": [name for name in value if name in table.columns] or value}
     given = columns["value"] if isinstance(columns["value"], list) else [columns["value"]]
     named = [columns["id"], columns["time"], columns["channel"], *given]
-    tables.require_columns(table, [name for name in named if name], file)
-    static, table = tables.take_static(table, columns["id"], columns["static"], file)
-    return tables.series(table, columns, static, features.channels, features.unit or None)
+    read_table.require_columns(table, [name for name in named if name], file)
+    static, table = read_table.take_static(table, columns["id"], columns["static"], file)
+    return read_table.series(table, columns, static, features.channels, features.unit or None)
 
 
 def answer_table(estimator: Any, panel: Panel, columns: dict[str, Any]) -> pd.DataFrame:

@@ -98,34 +98,34 @@ def fit(
 
     Exit code 0: the model is saved. 1: something is wrong with the data. 2: something is wrong with the request.
     """
-    from lformer.cli import scores, tables
+    from lformer.cli import read_table, scores
     from lformer.estimators import artefact
 
     with clear_errors():
         artefact.free_place(out)
         _check_request(task, target, targets, horizon)
         columns: dict[str, Any] = {
-            "id": id, "time": time, "channel": channel, "value": tables.one_value(channel, value),
+            "id": id, "time": time, "channel": channel, "value": read_table.one_value(channel, value),
             "on_duplicate": on_duplicate.value, "static": static or [],
         }  # fmt: skip
     with clear_errors(code=1):
-        table = tables.read(file, time)
+        table = read_table.read(file, time)
         given = [id, time, *([channel] if channel else []), *(value or [])]
-        tables.require_columns(table, given, file)
-        covariates, table = tables.take_static(table, id, columns["static"], file)
+        read_table.require_columns(table, given, file)
+        covariates, table = read_table.take_static(table, id, columns["static"], file)
         labelled, answers = table, None
         if task is None or not (task.of_points or task.of_records):
-            answers, table = tables.take_target(table, file, id, target, targets)
+            answers, table = read_table.take_target(table, file, id, target, targets)
             task = task or _inferred(answers)
         elif task.of_points:
-            tables.require_columns(table, [str(target)], file)
+            read_table.require_columns(table, [str(target)], file)
             table = table.drop(columns=target)
-        panel = tables.series(table, columns, covariates)
+        panel = read_table.series(table, columns, covariates)
         if channel is None:
             columns["value"] = list(panel.channels)
         truth = _truth(task, panel, answers, labelled, columns, target)
         train, test = _split(len(panel), truth if task is Goal.classify else None, seed)
-        more = {"horizon": tables.horizon(horizon, panel)} if horizon else {}
+        more = {"horizon": read_table.horizon(horizon, panel)} if horizon else {}
         model = _estimator(task)(max_epochs=epochs, random_state=seed, verbose=int(not quiet), **more)
         model.fit(panel[train], _of(truth, train))
         found = _scores(model, task, panel[test], _of(truth, train), _of(truth, test))
@@ -157,7 +157,7 @@ def predict(
 
     Exit code 0: the answers are written. 1: something is wrong with the data. 2: something is wrong with the request.
     """
-    from lformer.cli import answers, tables
+    from lformer.cli import answers, read_table
     from lformer.estimators import LFormerForecaster, LFormerInterpolator, load
 
     with clear_errors(code=1):
@@ -170,9 +170,9 @@ def predict(
         asks = isinstance(estimator, LFormerForecaster | LFormerInterpolator)
         if not asks and (at or queries):
             raise UsageError(f"--at and --queries are for models that interpolate or forecast; {model} does neither.")
-        table = tables.read(file, columns["time"])
+        table = read_table.read(file, columns["time"])
         panel = answers.new_series(table, columns, estimator.features_, file, free=not value)
-        asked = tables.queries(panel, at or [], queries, columns) if asks else []
+        asked = read_table.queries(panel, at or [], queries, columns) if asks else []
         if asks:
             told = answers.asked_table(estimator, panel, asked, columns)
         else:
@@ -205,9 +205,9 @@ def _check_request(task: Goal | None, target: str | None, targets: Path | None, 
 
 
 def _inferred(answers: pd.Series[Any]) -> Goal:
-    from lformer.cli import tables
+    from lformer.cli import read_table
 
-    task = Goal.classify if tables.looks_like_classes(answers) else Goal.regress
+    task = Goal.classify if read_table.looks_like_classes(answers) else Goal.regress
     _say(f"Task: {task}, as {answers.name!r} holds {answers.nunique():,} different values. --task chooses another.")
     return task
 
@@ -234,16 +234,16 @@ def _truth(
     target: str | None,
 ) -> Any:
     """(n,) targets of the series, a list of (L_i,) of their rows, or None if their values are the targets."""
-    from lformer.cli import tables
+    from lformer.cli import read_table
 
     if answers is not None:
         found = panel.align(answers, "the target")
-        return tables.as_classes(found) if task.of_classes else tables.as_numbers(found)
+        return read_table.as_classes(found) if task.of_classes else read_table.as_numbers(found)
     if task.of_records:
         return None
-    flat = tables.row_targets(labelled, columns, str(target), panel)
-    flat = tables.as_classes(flat) if task.of_classes else tables.as_numbers(flat, allow_nan=True)
-    return tables.per_series(flat, panel)
+    flat = read_table.row_targets(labelled, columns, str(target), panel)
+    flat = read_table.as_classes(flat) if task.of_classes else read_table.as_numbers(flat, allow_nan=True)
+    return read_table.per_series(flat, panel)
 
 
 def _of(truth: Any, positions: Array) -> Any:

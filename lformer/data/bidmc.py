@@ -59,9 +59,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lformer.data import scaling, splits
-from lformer.data.archive import read_ts
 from lformer.data.dataset import Card, Dataset, Prepared, Raw, Remote, Request, Targets
 from lformer.data.files import DataError, Files, Text
+from lformer.data.ts_format import read_ts
 from lformer.panel import Panel
 
 if TYPE_CHECKING:

@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 
 from lformer.data import scaling, splits
-from lformer.data.archive import Archive, read_arff, read_ts
 from lformer.data.dataset import Card, Dataset, Prepared, Raw, Remote, Request, Targets
 from lformer.data.files import DataError, Files, Text
+from lformer.data.ts_format import Archive, read_arff, read_ts
 from lformer.panel import Panel
 
 Array = np.ndarray[Any, Any]

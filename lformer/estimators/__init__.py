@@ -1,8 +1,8 @@
 """scikit-learn estimators over irregular series: a Panel in, a trained model out."""
 
 from lformer.estimators.artefact import load
+from lformer.estimators.forecast import LFormerForecaster, LFormerInterpolator
 from lformer.estimators.points import LFormerPointClassifier, LFormerPointRegressor
-from lformer.estimators.records import LFormerForecaster, LFormerInterpolator
 from lformer.estimators.series import LFormerClassifier, LFormerRegressor
 from lformer.estimators.summaries import Summaries
 

@@ -151,7 +151,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         return Stream(self, static)
 
     @abstractmethod
-    def _told(self, outputs: torch.Tensor) -> Array:
+    def _decode(self, outputs: torch.Tensor) -> Array:
         """What the user is told, (..., O), from what the model puts out, (..., O)."""
 
     def _series(self, X: Any, reset: bool = False) -> Panel:

@@ -15,8 +15,8 @@ import torch
 from lformer import __version__, tasks
 from lformer.estimators.base import LFormerEstimator
 from lformer.estimators.features import Features
+from lformer.estimators.forecast import LFormerForecaster, LFormerInterpolator, record_task
 from lformer.estimators.points import LFormerPointClassifier, LFormerPointRegressor
-from lformer.estimators.records import LFormerForecaster, LFormerInterpolator, record_task
 from lformer.estimators.series import LFormerClassifier, LFormerRegressor
 from lformer.nn import LFormer, LFormerConfig
 from lformer.nn.ensemble import Ensemble

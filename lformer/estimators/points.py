@@ -91,7 +91,7 @@ class LFormerPointClassifier(LFormerEstimator):
     def predict_proba(self, X: Any) -> list[Array]:
         """(L_i, classes) of each series, rows as in X, classes in the order of `classes_`."""
         check_is_fitted(self, "model_")
-        return [self._told(scores) for scores in self._answers(X, self.task_)]
+        return [self._decode(scores) for scores in self._answers(X, self.task_)]
 
     def predict(self, X: Any) -> list[Array]:
         """(L_i,) of each series, the likeliest class of each row."""
@@ -103,7 +103,7 @@ class LFormerPointClassifier(LFormerEstimator):
         truth = np.concatenate(_per_series(self._series(X), X, y))
         return float(accuracy_score(truth, np.concatenate(self.predict(X))))
 
-    def _told(self, outputs: Tensor) -> Array:
+    def _decode(self, outputs: Tensor) -> Array:
         """Probabilities."""
         return torch.softmax(outputs.double(), dim=-1).numpy()
 
@@ -147,7 +147,7 @@ class LFormerPointRegressor(LFormerEstimator):
     def predict(self, X: Any) -> list[Array]:
         """(L_i,) or (L_i, K) of each series, as the targets were, rows as in X."""
         check_is_fitted(self, "model_")
-        return [self._told(outputs) for outputs in self._answers(X, self.task_)]
+        return [self._decode(outputs) for outputs in self._answers(X, self.task_)]
 
     def score(self, X: Any, y: Any) -> float:
         """R² over all rows that have a target; the mean over the outputs if there are several."""
@@ -158,7 +158,7 @@ class LFormerPointRegressor(LFormerEstimator):
         pairs = [(t[np.isfinite(t)], p[np.isfinite(t)]) for t, p in zip(_columns(truth), _columns(told), strict=True)]
         return float(np.mean([r2_score(t, p) for t, p in pairs]))
 
-    def _told(self, outputs: Tensor) -> Array:
+    def _decode(self, outputs: Tensor) -> Array:
         """Numbers in the units of the targets, without the last axis if they had none."""
         numbers = outputs.double().numpy() * self.spread_ + self.center_
         return numbers[..., 0] if self._flat else numbers

@@ -138,7 +138,7 @@ class LFormerClassifier(ClassifierMixin, _SeriesEstimator):  # type: ignore[misc
     def predict_proba(self, X: Any) -> Array:
         """(n, classes) probabilities, in the order of `classes_`."""
         check_is_fitted(self, "model_")
-        return self._told(torch.stack(self._answers(X, self.task_)))
+        return self._decode(torch.stack(self._answers(X, self.task_)))
 
     def predict(self, X: Any) -> Array:
         """(n,) the likeliest class of each series."""
@@ -149,7 +149,7 @@ class LFormerClassifier(ClassifierMixin, _SeriesEstimator):  # type: ignore[misc
         """The accuracy; targets and weights are aligned as in `fit`."""
         return float(super().score(X, *_both_aligned(X, y, sample_weight)))
 
-    def _told(self, outputs: torch.Tensor) -> Array:
+    def _decode(self, outputs: torch.Tensor) -> Array:
         """Probabilities."""
         return torch.softmax(outputs.double(), dim=-1).numpy()
 
@@ -190,13 +190,13 @@ class LFormerRegressor(RegressorMixin, _SeriesEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> Array:
         """(n,) or (n, outputs), as the targets were."""
         check_is_fitted(self, "model_")
-        return self._told(torch.stack(self._answers(X, self.task_)))
+        return self._decode(torch.stack(self._answers(X, self.task_)))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R²; targets and weights are aligned as in `fit`."""
         return float(super().score(X, *_both_aligned(X, y, sample_weight)))
 
-    def _told(self, outputs: torch.Tensor) -> Array:
+    def _decode(self, outputs: torch.Tensor) -> Array:
         """Numbers in the units of the targets, without the last axis if they had none."""
         numbers = outputs.double().numpy() * self.spread_ + self.center_
         return numbers[..., 0] if self._flat else numbers

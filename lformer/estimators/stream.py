@@ -41,7 +41,7 @@ class Stream:
     def __init__(self, estimator: LFormerEstimator, static: Mapping[str, Any] | None = None) -> None:
         check_is_fitted(estimator, "model_")
         _require_streaming(estimator)
-        self._told = estimator._told
+        self._decode = estimator._decode
         self._model = estimator.model_
         self._features = estimator.features_
         self._static = self._features.encode(_one_row(static), 1)
@@ -101,7 +101,7 @@ class Stream:
         latest = follow(latest, values, observed, now)
         rows = features.rows(latest, observed, np.array([gap]), np.array([now]), self._static)
         output, state = self._model.step(torch.from_numpy(rows), torch.tensor([gap], dtype=torch.float64), state)
-        return self._told(output.float())[0], (state, latest)
+        return self._decode(output.float())[0], (state, latest)
 
     def _stamp(self, time: Any) -> Array:
         """(1,) of the kind that training had."""

@@ -100,7 +100,7 @@ class LiquidGatedAttention(nn.Module):
         deltas: Tensor,
         *,
         lengths: Tensor | None = None,
-        reads: Tensor | None = None,
+        is_query: Tensor | None = None,
         state: LayerState | None = None,
         return_state: Literal[False] = False,
     ) -> Tensor: ...
@@ -111,7 +111,7 @@ class LiquidGatedAttention(nn.Module):
         deltas: Tensor,
         *,
         lengths: Tensor | None = None,
-        reads: Tensor | None = None,
+        is_query: Tensor | None = None,
         state: LayerState | None = None,
         return_state: Literal[True],
     ) -> tuple[Tensor, LayerState]: ...
@@ -121,7 +121,7 @@ class LiquidGatedAttention(nn.Module):
         deltas: Tensor,
         *,
         lengths: Tensor | None = None,
-        reads: Tensor | None = None,
+        is_query: Tensor | None = None,
         state: LayerState | None = None,
         return_state: bool = False,
     ) -> Tensor | tuple[Tensor, LayerState]:
@@ -131,7 +131,7 @@ class LiquidGatedAttention(nn.Module):
             x: (B, L, D) rows.
             deltas: (B, L) interval since the latest writing row; 0 on padding.
             lengths: (B,) valid rows, all if None; only the returned state depends on it.
-            reads: (B, L) bool, rows that only read: no other row notices them.
+            is_query: (B, L) bool, rows that only read: no other row notices them.
             state: where the series stands, if it is continued.
             return_state: also return where it stands after the last valid row.
 
@@ -141,18 +141,20 @@ class LiquidGatedAttention(nn.Module):
         if return_state or state is not None:
             self._require_streaming("carry a state")
         q, k, v, o, gate = self._project(x)
-        u = self._decay(gate, deltas, state, reads)
-        decay, total = ops.normalise_decay(u, self.gate_norm, state and state.total, return_total=True, reads=reads)
-        writes = decay if reads is None else decay.masked_fill(reads[..., None], 0)
+        u = self._decay(gate, deltas, state, is_query)
+        decay, total = ops.normalise_decay(
+            u, self.gate_norm, state and state.total, return_total=True, is_query=is_query
+        )
+        writes = decay if is_query is None else decay.masked_fill(is_query[..., None], 0)
         y, memory = ops.liquid_gated_attention(
             q, k, v, writes, self.causal, state and state.memory, return_state=True, backend=self.backend
         )
-        if reads is not None:  # a query sees the memory of the latest row, faded by its own gate
+        if is_query is not None:  # a query sees the memory of the latest row, faded by its own gate
             y = y * torch.exp(writes - decay)[..., None].to(y.dtype)
         y = self._emit(y, o)
         if not return_state:
             return y
-        return y, LayerState(memory, total, _last_gate(gate.to(memory.dtype), lengths, reads, state))
+        return y, LayerState(memory, total, _last_gate(gate.to(memory.dtype), lengths, is_query, state))
 
     def step(self, x: Tensor, delta: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         """One row at a time: (B, D), (B,) -> (B, D) and the new state."""
@@ -189,10 +191,10 @@ class LiquidGatedAttention(nn.Module):
         gate = torch.sigmoid(rest[-1]) if self.gate is not None else torch.ones_like(q[..., :H])
         return q.unflatten(-1, (H, -1)), k.unflatten(-1, (H, -1)), v.unflatten(-1, (H, -1)), o, gate
 
-    def _decay(self, gate: Tensor, deltas: Tensor, state: LayerState | None, reads: Tensor | None) -> Tensor:
+    def _decay(self, gate: Tensor, deltas: Tensor, state: LayerState | None, is_query: Tensor | None) -> Tensor:
         # By the clock alone, x̃ is 1 and only the row itself counts, so u = Δ.
         mu = gate.new_zeros(1) if self.mu is None else self.mu()
-        return ops.liquid_decay(gate, deltas, mu, state and state.gate, reads)
+        return ops.liquid_decay(gate, deltas, mu, state and state.gate, is_query)
 
     def _emit(self, y: Tensor, o: Tensor | None) -> Tensor:
         """(B, L, H, V) -> (B, L, D)"""
@@ -212,10 +214,10 @@ class LiquidGatedAttention(nn.Module):
             )
 
 
-def _last_gate(gate: Tensor, lengths: Tensor | None, reads: Tensor | None, state: LayerState | None) -> Tensor:
+def _last_gate(gate: Tensor, lengths: Tensor | None, is_query: Tensor | None, state: LayerState | None) -> Tensor:
     """(B, L, H) -> (B, H): the gate of the last valid writing row, or what came before if there is none."""
     B, L, H = gate.shape
-    counts = torch.ones(B, L, dtype=torch.bool, device=gate.device) if reads is None else ~reads
+    counts = torch.ones(B, L, dtype=torch.bool, device=gate.device) if is_query is None else ~is_query
     position = torch.arange(1, L + 1, device=gate.device)
     if lengths is not None:
         counts = counts & (position <= lengths[:, None])

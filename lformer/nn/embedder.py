@@ -88,12 +88,12 @@ class Embedder(nn.Module):
             "mlp": lambda: mlp(inputs, width, layers),
             "frames": lambda: FrameEncoder(width),
         }
-        self.what = kinds[kind]()
-        self.when = SinusoidalTime(width) if time == "sinusoidal" else None
+        self.value = kinds[kind]()
+        self.time = SinusoidalTime(width) if time == "sinusoidal" else None
 
     def forward(self, values: Tensor, times: Tensor) -> Tensor:
         """(B, L, *C) with 0 where nothing was observed, (B, L) -> (B, L, D)"""
         if tuple(values.shape[2:]) != self.shape:
             raise ValueError(f"the model was built for rows of shape {self.shape}; got {tuple(values.shape[2:])}.")
-        x = self.what(values)
-        return x if self.when is None else x + self.when(times)
+        x = self.value(values)
+        return x if self.time is None else x + self.time(times)

@@ -23,10 +23,10 @@ EMBEDDED, ANSWERED = 64, 1024
 # --- all mixers in one call ---
 
 
-def why_not_stacked(mixers: Sequence[LiquidMixer], x: Tensor, deltas: Tensor, reads: Tensor | None) -> str:
+def explain_stack(mixers: Sequence[LiquidMixer], x: Tensor, deltas: Tensor, is_query: Tensor | None) -> str:
     """Why the mixers run one by one, each fused where it can be; empty if all of them are one call."""
     for mixer in mixers:
-        if reason := mixer.why_not_fused(x, deltas, reads):
+        if reason := mixer.explain(x, deltas, is_query):
             return reason
     if any(has_hooks(mixer) for mixer in mixers):
         return "a mixer has hooks"
@@ -55,7 +55,7 @@ def _answers(model: LFormer, x: Tensor, lengths: Tensor) -> Tensor:
 # --- with the embedder before and the head behind them ---
 
 
-def why_not_embedded(model: LFormer, batch: IrregularBatch) -> str:
+def explain_embedding(model: LFormer, batch: IrregularBatch) -> str:
     """Why the embedder runs as a module, before the mixers; empty if their kernels embed the rows."""
     values, embedder = batch.values, model.embedder
     if torch.compiler.is_compiling():
@@ -66,20 +66,20 @@ def why_not_embedded(model: LFormer, batch: IrregularBatch) -> str:
         return "dropout acts on the embedded rows"
     if batch.query_times is not None:
         return "rows of queries come among the others"
-    if type(embedder) is not Embedder or embedder.when is not None or has_hooks(embedder):
+    if type(embedder) is not Embedder or embedder.time is not None or has_hooks(embedder):
         return "the embedder does more than a linear map"
     C = values.shape[2:]
     if tuple(C) != embedder.shape or len(C) > 1 or C[0] > EMBEDDED:
         return f"rows have the shape {tuple(C)}"
-    if reason := _why_not_linear(embedder.what, (model.config.width, C[0]), values):
+    if reason := _explain_linear(embedder.value, (model.config.width, C[0]), values):
         return f"the embedder {reason}"
     x, dtype = values, _row_dtype(values)  # of the rows only the dtype, the device and whether there are any is asked
     if dtype != values.dtype:
         x = values.new_empty(1, dtype=dtype).expand(values.shape)
-    return why_not_stacked(model.blocks, x, batch.deltas, None)
+    return explain_stack(model.blocks, x, batch.deltas, None)
 
 
-def why_not_answered(model: LFormer, values: Tensor) -> str:
+def explain_head(model: LFormer, values: Tensor) -> str:
     """Why the head of embedded values runs as a module; empty if the kernel of the mean of the rows is the head."""
     if not _wants_mean(model):
         return "the head sees more than a mean"
@@ -87,7 +87,7 @@ def why_not_answered(model: LFormer, values: Tensor) -> str:
         return "the head is not a single linear map"
     if model.config.outputs > ANSWERED:
         return f"the head has {model.config.outputs} outputs"
-    reason = _why_not_linear(model.head[0], (model.config.outputs, model.config.width), values)
+    reason = _explain_linear(model.head[0], (model.config.outputs, model.config.width), values)
     return f"the head {reason}" if reason else ""
 
 
@@ -96,8 +96,8 @@ def embedded(model: LFormer, batch: IrregularBatch) -> Tensor:
     from lformer.ops.fused.mixer import answer  # imports triton
 
     liquid, layers = model.blocks[0].liquid, [mixer.fused_weights() for mixer in model.blocks]
-    embedder, head = _affine(model.embedder.what), None
-    if not why_not_answered(model, batch.values):
+    embedder, head = _affine(model.embedder.value), None
+    if not explain_head(model, batch.values):
         head = _affine(model.head[0])
         if _learning(*head) and not _learning(*embedder, *(p for w in layers for p in w)):
             head = None  # a head that learns alone needs nothing of what is kept for the others
@@ -125,7 +125,7 @@ def _row_dtype(values: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else values.dtype
 
 
-def _why_not_linear(module: nn.Module, shape: tuple[int, int], values: Tensor) -> str:
+def _explain_linear(module: nn.Module, shape: tuple[int, int], values: Tensor) -> str:
     """Why a kernel cannot be this map in a model of such values; empty if it can. Its weight must have the shape."""
     if type(module) is not nn.Linear or module.weight.shape != shape or module.bias is None or has_hooks(module):
         return f"is not a bare linear map with a weight of {shape}"

@@ -108,7 +108,7 @@ class Rows(NamedTuple):
     x: Tensor  # (B, L, D)
     deltas: Tensor  # (B, L)
     lengths: Tensor  # (B,)
-    reads: Tensor | None  # (B, L) bool, rows of queries
+    is_query: Tensor | None  # (B, L) bool, rows of queries
     merged: Merged | None  # how queries and observations were put in order
 
 
@@ -170,20 +170,20 @@ class LFormer(nn.Module):
             (B, O), (B, L, O) or (B, Q, O) as `config.answer` says, and the new state if asked for.
         """
         check_answer(self.config.answer, batch)
-        if state is None and not return_state and not fused_model.why_not_embedded(self, batch):
+        if state is None and not return_state and not fused_model.explain_embedding(self, batch):
             return fused_model.embedded(self, batch)
-        x, deltas, lengths, reads, merged = self._rows(batch, state)
+        x, deltas, lengths, is_query, merged = self._rows(batch, state)
         x = self.dropout(x)
-        if state is None and not return_state and not fused_model.why_not_stacked(self.blocks, x, deltas, reads):
+        if state is None and not return_state and not fused_model.explain_stack(self.blocks, x, deltas, is_query):
             return fused_model.stacked(self, x, deltas, lengths)
 
         layers: list[LayerState] = []
         for n, mixer in enumerate(self.blocks):
             if return_state or state is not None:
-                x, layer = mixer.scan(x, deltas, state and state.layers[n], lengths=lengths, reads=reads)
+                x, layer = mixer.scan(x, deltas, state and state.layers[n], lengths=lengths, is_query=is_query)
                 layers.append(layer)
             else:
-                x = mixer(x, deltas, lengths=lengths, reads=reads)
+                x = mixer(x, deltas, lengths=lengths, is_query=is_query)
 
         count = batch.lengths if state is None else state.rows + batch.lengths
         pooled = self.pool.start(len(batch), x) if state is None else state.pooled
@@ -199,16 +199,16 @@ class LFormer(nn.Module):
 
     def path(self, batch: IrregularBatch, state: State | None = None) -> str:
         """What `forward` runs here: "fused mixer", or else the backend of the time mixers ("fused", "parallel", …)."""
-        if not self.why_not_fused(batch, state):
+        if not self.explain(batch, state):
             return "fused mixer"
         return self.blocks[0].backend(self._rows(batch, None).x)
 
-    def why_not_fused(self, batch: IrregularBatch, state: State | None = None) -> str:
+    def explain(self, batch: IrregularBatch, state: State | None = None) -> str:
         """Why `forward` does not run its mixers as fused kernels; empty if it does."""
         if state is not None:
             return "a series is continued from a state"
-        x, deltas, _, reads, _ = self._rows(batch, state)
-        return next((reason for m in self.blocks if (reason := m.why_not_fused(x, deltas, reads))), "")
+        x, deltas, _, is_query, _ = self._rows(batch, state)
+        return next((reason for m in self.blocks if (reason := m.explain(x, deltas, is_query))), "")
 
     def init_state(self, batch: int) -> State:
         """The state before the first row of `batch` series."""
@@ -261,7 +261,7 @@ class LFormer(nn.Module):
         before = None if state is None else torch.where(state.rows > 0, state.time, torch.nan)
         merged = merge(batch.times, deltas, batch.lengths, batch.query_times, before)
         x = merged.arrange(x, self.embedder(empty, batch.query_times))
-        return Rows(x, merged.deltas, merged.lengths, merged.reads, merged)
+        return Rows(x, merged.deltas, merged.lengths, merged.is_query, merged)
 
     def _first(self, dtype: torch.dtype) -> Tensor:
         """The first interval of a series that must not look ahead."""

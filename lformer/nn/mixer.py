@@ -55,7 +55,7 @@ class LiquidMixer(nn.Module):
         channel_mixer: mixes the channels of a row; `SwiGLU`, or any (..., D) -> (..., D).
         dropout: in training, share of the numbers set to 0 in what either adds.
 
-    On CUDA the whole block runs as a few fused kernels where it can; `path` tells, `why_not_fused` gives the reason.
+    On CUDA the whole block runs as a few fused kernels where it can; `path` tells, `explain` gives the reason.
     """
 
     def __init__(self, width: int, time_mixer: nn.Module, channel_mixer: nn.Module, dropout: float = 0.0) -> None:
@@ -67,12 +67,12 @@ class LiquidMixer(nn.Module):
         self.channel_mixer = channel_mixer
 
     def forward(
-        self, x: Tensor, deltas: Tensor, *, lengths: Tensor | None = None, reads: Tensor | None = None
+        self, x: Tensor, deltas: Tensor, *, lengths: Tensor | None = None, is_query: Tensor | None = None
     ) -> Tensor:
         """(B, L, D), (B, L) -> (B, L, D)"""
-        if not self.why_not_fused(x, deltas, reads):
+        if not self.explain(x, deltas, is_query):
             return run_fused([self], x, deltas)
-        y = self.time_mixer(self.time_norm(x), deltas, lengths=lengths, reads=reads)
+        y = self.time_mixer(self.time_norm(x), deltas, lengths=lengths, is_query=is_query)
         return self._channels(x + self.dropout(y))
 
     def scan(
@@ -82,11 +82,11 @@ class LiquidMixer(nn.Module):
         state: LayerState | None,
         *,
         lengths: Tensor | None = None,
-        reads: Tensor | None = None,
+        is_query: Tensor | None = None,
     ) -> tuple[Tensor, LayerState]:
         """As `forward`, from one state to the next."""
         y, state = self.liquid.forward(
-            self.time_norm(x), deltas, lengths=lengths, reads=reads, state=state, return_state=True
+            self.time_norm(x), deltas, lengths=lengths, is_query=is_query, state=state, return_state=True
         )
         return self._channels(x + self.dropout(y)), state
 
@@ -105,9 +105,9 @@ class LiquidMixer(nn.Module):
             )
         return self.time_mixer
 
-    def path(self, x: Tensor, deltas: Tensor, reads: Tensor | None = None) -> str:
+    def path(self, x: Tensor, deltas: Tensor, is_query: Tensor | None = None) -> str:
         """What `forward` runs on these rows: "fused mixer", or else the backend of the time mixer."""
-        return self.backend(x) if self.why_not_fused(x, deltas, reads) else "fused mixer"
+        return self.backend(x) if self.explain(x, deltas, is_query) else "fused mixer"
 
     def backend(self, x: Tensor) -> str:
         """The backend that the time mixer chooses for these rows where the block is not fused, or "plain"."""
@@ -117,7 +117,7 @@ class LiquidMixer(nn.Module):
         q = _entering(x).new_empty(1, 1, time.heads, time.width // time.heads)
         return ops.choose_backend(time.backend, q, q, q, q[..., 0])
 
-    def why_not_fused(self, x: Tensor, deltas: Tensor, reads: Tensor | None = None) -> str:
+    def explain(self, x: Tensor, deltas: Tensor, is_query: Tensor | None = None) -> str:
         """Why `forward` does not run as fused kernels on these rows; empty if it does."""
         time, channel = self.time_mixer, self.channel_mixer
         if type(time) is not LiquidGatedAttention or type(channel) is not SwiGLU:
@@ -132,7 +132,7 @@ class LiquidMixer(nn.Module):
             return "an ablation takes away the output gate or the rate that the input sets"
         if changed := self._changed():
             return changed
-        if reads is not None:
+        if is_query is not None:
             return "some rows only read"
         if deltas.requires_grad:
             return "deltas require a gradient"
@@ -150,7 +150,7 @@ class LiquidMixer(nn.Module):
         return self.liquid.causal, self.liquid.gate_norm, self.liquid.heads, hidden
 
     def fused_weights(self) -> MixerWeights:
-        """The parameters in the order of the fused kernels, of a block that `why_not_fused` has nothing against."""
+        """The parameters in the order of the fused kernels, of a block that `explain` has nothing against."""
         # Dictionaries, not attributes: a module looks for those in three places, which takes longer than a kernel.
         block: dict[str, Any] = self._modules
         time, channel = block["time_mixer"]._modules, block["channel_mixer"]._modules
@@ -168,7 +168,7 @@ class LiquidMixer(nn.Module):
         if type(self) is not LiquidMixer:
             return f"the mixer is a {type(self).__name__}"
         if not all(map(_familiar, self._modules.values())):
-            return next(filter(None, starmap(_why_unknown, self._modules.items())))
+            return next(filter(None, starmap(_explain_unknown, self._modules.items())))
         norms = (self.time_norm, self.channel_norm)
         if any(norm.eps != 1e-5 or norm.weight is None or norm.bias is None for norm in norms):
             return "a layer norm is not the usual one"
@@ -190,13 +190,15 @@ def _familiar(module: nn.Module | None) -> bool:
     return all(map(_familiar, module._modules.values()))
 
 
-def _why_unknown(name: str, module: nn.Module | None) -> str:
+def _explain_unknown(name: str, module: nn.Module | None) -> str:
     """Why a part of a block is not `_familiar`; empty if it is."""
     if module is None or type(module) not in KNOWN:
         return f"{name} is a {type(module).__name__}"
     if has_hooks(module):
         return f"{name} has hooks"
-    return next(filter(None, (_why_unknown(f"{name}.{part}", inner) for part, inner in module._modules.items())), "")
+    return next(
+        filter(None, (_explain_unknown(f"{name}.{part}", inner) for part, inner in module._modules.items())), ""
+    )
 
 
 def run_fused(

@@ -33,7 +33,7 @@ class Merged(NamedTuple):
 
     order: Tensor  # (B, L + Q) which of [rows, queries] stands at each place
     deltas: Tensor  # (B, L + Q) interval since the latest observed row
-    reads: Tensor  # (B, L + Q) bool, True at queries
+    is_query: Tensor  # (B, L + Q) bool, True at queries
     lengths: Tensor  # (B,) valid rows plus queries
     place: Tensor  # (B, Q) where each query went
 
@@ -68,11 +68,11 @@ def merge(
     before = query_times.new_full((len(times), 1), torch.nan) if last_time is None else last_time[:, None]
     latest = torch.cat([before.to(clock.dtype), clock], dim=1).gather(1, rows_until(times, lengths, query_times))
     since = torch.nan_to_num(query_times - latest, nan=0.0)
-    reads = torch.arange(L + Q, device=times.device).expand(len(times), -1) >= L
+    is_query = torch.arange(L + Q, device=times.device).expand(len(times), -1) >= L
     return Merged(
         order=order,
         deltas=torch.cat([deltas, since.to(deltas.dtype)], dim=1).gather(1, order),
-        reads=reads.gather(1, order),
+        is_query=is_query.gather(1, order),
         lengths=lengths + Q,
         place=place,
     )

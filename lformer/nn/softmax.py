@@ -23,7 +23,7 @@ class SoftmaxAttention(nn.Module):
         self.mix = nn.Linear(width, width, bias=False)
 
     def forward(
-        self, x: Tensor, deltas: Tensor, *, lengths: Tensor | None = None, reads: Tensor | None = None
+        self, x: Tensor, deltas: Tensor, *, lengths: Tensor | None = None, is_query: Tensor | None = None
     ) -> Tensor:
         """(B, L, D), (B, L) -> (B, L, D); padding and reading rows are never attended to."""
         B, L, _ = x.shape
@@ -32,8 +32,8 @@ class SoftmaxAttention(nn.Module):
         seen = torch.ones(B, L, L, dtype=torch.bool, device=x.device)  # (B, reader, source)
         if lengths is not None:
             seen = seen & (at < lengths[:, None])[:, None]
-        if reads is not None:
-            seen = seen & ~reads[:, None]
+        if is_query is not None:
+            seen = seen & ~is_query[:, None]
         if self.causal:
             seen = seen & (at[None, :] <= at[:, None])
         nothing = ~seen.any(dim=-1)  # a query before the first row; a softmax over nothing would be NaN

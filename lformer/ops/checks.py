@@ -16,7 +16,7 @@ _trusting: ContextVar[bool] = ContextVar("trusting", default=False)
 
 
 @contextmanager
-def trusted() -> Iterator[None]:
+def skip_value_checks() -> Iterator[None]:
     """Inside, values are not looked at: for batches that were checked when they were made.
 
     On a GPU every look waits for all work before it. Whoever uses this watches the result, as the trainer its loss.
@@ -111,7 +111,7 @@ def finite_result(result: Tensor, what: str) -> None:
         )
 
 
-def gate_shapes(gate: Tensor, deltas: Tensor, mu: Tensor, previous: Tensor | None, reads: Tensor | None) -> None:
+def gate_shapes(gate: Tensor, deltas: Tensor, mu: Tensor, previous: Tensor | None, is_query: Tensor | None) -> None:
     if gate.dim() != 3:
         raise ValueError(f"gate must have shape (B, L, H); got {_shape(gate)}.")
     B, L, H = gate.shape
@@ -120,18 +120,18 @@ def gate_shapes(gate: Tensor, deltas: Tensor, mu: Tensor, previous: Tensor | Non
         raise ValueError(f"mu must have shape ({H},), one per head, or (1,); got {_shape(mu)}.")
     if previous is not None:
         _expect("previous", previous, (B, H), gate, "gate")
-    if reads is not None:
-        _expect("reads", reads, (B, L), gate, "gate")
+    if is_query is not None:
+        _expect("is_query", is_query, (B, L), gate, "gate")
     _expect_floats(gate=gate, mu=mu, previous=previous)
 
 
-def total_shape(u: Tensor, total: Tensor | None, reads: Tensor | None) -> None:
+def total_shape(u: Tensor, total: Tensor | None, is_query: Tensor | None) -> None:
     if u.dim() != 3:
         raise ValueError(f"u must have shape (B, L, H); got {_shape(u)}.")
     if total is not None:
         _expect("total", total, (u.shape[0], u.shape[2]), u, "u")
-    if reads is not None:
-        _expect("reads", reads, (u.shape[0], u.shape[1]), u, "u")
+    if is_query is not None:
+        _expect("is_query", is_query, (u.shape[0], u.shape[1]), u, "u")
     _expect_floats(u=u, total=total)
 
 

@@ -14,13 +14,13 @@ from lformer.ops import checks
 GateNorm = Literal["sequence", "prefix", "none"]
 
 
-def shift(gate: Tensor, previous: Tensor | None = None, reads: Tensor | None = None) -> Tensor:
+def shift(gate: Tensor, previous: Tensor | None = None, is_query: Tensor | None = None) -> Tensor:
     """The gate value of the latest row that wrote before each row (Algorithm 1, line 3).
 
     Args:
         gate: (B, L, H) projected gate values `x̃`.
         previous: (B, H) gate value before the first row; zeros if None, as in the paper.
-        reads: (B, L) bool, rows that only read and are therefore nobody's predecessor.
+        is_query: (B, L) bool, rows that only read and are therefore nobody's predecessor.
 
     Returns:
         (B, L, H) `x̃_prev`.
@@ -28,20 +28,20 @@ def shift(gate: Tensor, previous: Tensor | None = None, reads: Tensor | None = N
     B, _, H = gate.shape
     before = gate.new_zeros(B, 1, H) if previous is None else previous[:, None].to(gate.dtype)
     shifted = torch.cat([before, gate], dim=1)  # entry n is the gate of row n - 1
-    if reads is None:
+    if is_query is None:
         return shifted[:, :-1]
-    return shifted.gather(1, rows_before(reads)[..., None].expand_as(gate))
+    return shifted.gather(1, rows_before(is_query)[..., None].expand_as(gate))
 
 
-def rows_before(reads: Tensor) -> Tensor:
+def rows_before(is_query: Tensor) -> Tensor:
     """(B, L) bool -> (B, L) one-based position of the latest writing row before each row, 0 where there is none."""
-    position = torch.arange(1, reads.shape[1] + 1, device=reads.device).expand_as(reads)
-    written = position.masked_fill(reads, 0).cummax(dim=1).values
+    position = torch.arange(1, is_query.shape[1] + 1, device=is_query.device).expand_as(is_query)
+    written = position.masked_fill(is_query, 0).cummax(dim=1).values
     return torch.cat([torch.zeros_like(written[:, :1]), written[:, :-1]], dim=1)
 
 
 def liquid_decay(
-    gate: Tensor, deltas: Tensor, mu: Tensor, previous: Tensor | None = None, reads: Tensor | None = None
+    gate: Tensor, deltas: Tensor, mu: Tensor, previous: Tensor | None = None, is_query: Tensor | None = None
 ) -> Tensor:
     """Unnormalised decay `u = delta * (mu * x̃_prev + (1 - mu) * x̃)` (Algorithm 1, lines 3-5).
 
@@ -50,7 +50,7 @@ def liquid_decay(
         deltas: (B, L) intervals since the latest writing row; 0 on padding and on ties.
         mu: (H,) or (1,) weight of the earlier endpoint; 0.5 is the trapezoidal rule.
         previous: (B, H) gate value just before the first row, when a series is continued; zeros if None.
-        reads: (B, L) bool, rows that only read (queries); they are nobody's earlier endpoint.
+        is_query: (B, L) bool, rows that only read (queries); they are nobody's earlier endpoint.
 
     Returns:
         (B, L, H) decay `u >= 0`, in float32 or wider.
@@ -60,11 +60,11 @@ def liquid_decay(
         >>> liquid_decay(gate, deltas, mu=torch.full((4,), 0.5)).shape
         torch.Size([2, 5, 4])
     """
-    checks.gate_shapes(gate, deltas, mu, previous, reads)
+    checks.gate_shapes(gate, deltas, mu, previous, is_query)
     checks.deltas_valid(deltas)
     dtype = checks.wide_dtype(gate, deltas, previous)
     gate, deltas, mu = gate.to(dtype), deltas.to(dtype), mu.to(dtype)
-    rate = torch.lerp(gate, shift(gate, previous, reads), mu)  # x̄, interpolation
+    rate = torch.lerp(gate, shift(gate, previous, is_query), mu)  # x̄, interpolation
     return deltas[..., None] * rate
 
 
@@ -74,18 +74,23 @@ def normalise_decay(
     norm: GateNorm,
     total: Tensor | None = None,
     return_total: Literal[False] = False,
-    reads: Tensor | None = None,
+    is_query: Tensor | None = None,
 ) -> Tensor: ...
 @overload
 def normalise_decay(
-    u: Tensor, norm: GateNorm, total: Tensor | None = None, *, return_total: Literal[True], reads: Tensor | None = None
+    u: Tensor,
+    norm: GateNorm,
+    total: Tensor | None = None,
+    *,
+    return_total: Literal[True],
+    is_query: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]: ...
 def normalise_decay(
     u: Tensor,
     norm: GateNorm,
     total: Tensor | None = None,
     return_total: bool = False,
-    reads: Tensor | None = None,
+    is_query: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Share out the decay budget of a series (Algorithm 1, lines 6-11).
 
@@ -103,7 +108,7 @@ def normalise_decay(
         norm: one of the three names above.
         total: (B, H) sum of `u` over the rows before the first one, when a series is continued.
         return_total: also return that sum after the last row.
-        reads: (B, L) bool, rows that only read: they take no share in any sum. The decay of such a row is that of
+        is_query: (B, L) bool, rows that only read: they take no share in any sum. The decay of such a row is that of
             its own reading, from the latest writing row to it.
 
     Returns:
@@ -111,14 +116,14 @@ def normalise_decay(
     """
     if norm not in get_args(GateNorm):
         raise ValueError(f"gate_norm must be one of {', '.join(map(repr, get_args(GateNorm)))}; got {norm!r}.")
-    checks.total_shape(u, total, reads)
+    checks.total_shape(u, total, is_query)
     if norm == "sequence" and total is not None:
         raise ValueError(
             'norm="sequence" divides by the sum over the whole series, so a series cannot be continued from a running '
             'total. Normalise the whole series at once, or use norm="prefix", which only looks back.'
         )
     u = u.to(checks.wide_dtype(u, total))
-    writes = u if reads is None else u.masked_fill(reads[..., None], 0)
+    writes = u if is_query is None else u.masked_fill(is_query[..., None], 0)
     after = writes.sum(dim=1)
     if total is not None:
         after = after + total.to(u.dtype)
@@ -130,7 +135,7 @@ def normalise_decay(
         if total is not None:
             running = running + total[:, None].to(u.dtype)
         # A reading row is measured against the past and itself, as a writing row in its place would be.
-        decay = _share(u, running if reads is None else running + (u - writes))
+        decay = _share(u, running if is_query is None else running + (u - writes))
     else:
         decay = u
     return (decay, after) if return_total else decay

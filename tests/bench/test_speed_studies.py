@@ -21,7 +21,7 @@ from lformer.bench.speed.sweep import SpeedConfig, sweep
 from lformer.bench.speed.throughput import NO_GRAPH, Rate
 from lformer.bench.speed.timing import Budget
 from lformer.cli import app
-from lformer.graphs import RecordingError
+from lformer.cuda_graphs import RecordingError
 
 ONCE = Budget(1, 0.0)
 TINY: dict[str, Any] = {

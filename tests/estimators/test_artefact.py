@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from estimators.six import SIX, SMALL, answers, close, fitted, records, same
+from estimators.every_estimator import SIX, SMALL, answers, close, fitted, records, same
 from safetensors.torch import load_file, save_file
 from sklearn.exceptions import NotFittedError
 

@@ -9,7 +9,7 @@ from weakref import ref
 import numpy as np
 import pytest
 import torch
-from estimators.six import POINTS, SERIES, SIX, answers, fitted, records, same, targets
+from estimators.every_estimator import POINTS, SERIES, SIX, answers, fitted, records, same, targets
 
 from lformer import LFormerClassifier, LFormerPointRegressor, LFormerRegressor, Panel
 from lformer.estimators import base, devices, load

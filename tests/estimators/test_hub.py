@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from estimators.six import SIX, answers, fitted, records, same
+from estimators.every_estimator import SIX, answers, fitted, records, same
 
 from lformer import LFormerClassifier, LFormerRegressor
 

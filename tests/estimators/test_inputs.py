@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from estimators.six import SIX, answers, close, fitted, records, same
+from estimators.every_estimator import SIX, answers, close, fitted, records, same
 
 from lformer import LFormerClassifier, Panel
 from lformer.estimators.inputs import match_channels

@@ -8,7 +8,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
-from estimators.six import POINTS, SERIES, SIX, SMALL, answers, close, fitted, records, same, targets
+from estimators.every_estimator import POINTS, SERIES, SIX, SMALL, answers, close, fitted, records, same, targets
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline

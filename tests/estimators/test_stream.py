@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from estimators.six import POINTS, RECORDS, SERIES, fitted, records
+from estimators.every_estimator import POINTS, RECORDS, SERIES, fitted, records
 from sklearn.exceptions import NotFittedError
 
 from lformer import LFormerClassifier, LFormerPointRegressor, LFormerRegressor, Panel

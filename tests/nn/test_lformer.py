@@ -270,7 +270,7 @@ def test_a_query_at_a_row_reads_what_that_row_has_written(causal: bool, norm: st
     just_after = model(batch.with_queries(at + 1e-12))
     assert relative_error(model(batch.with_queries(at)), just_after) < 1e-9
     merged = merge(batch.times, batch.deltas, batch.lengths, batch.times[:, 5:6])
-    since = merged.deltas[merged.reads]
+    since = merged.deltas[merged.is_query]
     reached = batch.lengths > 5  # elsewhere the time is that of the padding, which is the last row's
     assert bool((since[reached] == 0).all())
 

@@ -29,8 +29,8 @@ def inputs(B: int = 2, L: int = L, H: int = 3, dtype: torch.dtype = torch.float6
     return gate.to(dtype), deltas.to(dtype), mu.to(dtype)
 
 
-def composed(gate: Tensor, deltas: Tensor, mu: Tensor, norm: GateNorm, reads: Tensor | None = None) -> Tensor:
-    return normalise_decay(liquid_decay(gate, deltas, mu, reads=reads), norm, reads=reads)
+def composed(gate: Tensor, deltas: Tensor, mu: Tensor, norm: GateNorm, is_query: Tensor | None = None) -> Tensor:
+    return normalise_decay(liquid_decay(gate, deltas, mu, is_query=is_query), norm, is_query=is_query)
 
 
 # --- the endpoint rule ---
@@ -191,18 +191,18 @@ READS = pytest.mark.parametrize(
 
 
 def reading_rows(where: list[int]) -> Tensor:
-    reads = torch.zeros(2, L, dtype=torch.bool)
-    reads[:, where] = True
-    return reads
+    is_query = torch.zeros(2, L, dtype=torch.bool)
+    is_query[:, where] = True
+    return is_query
 
 
 @NORMS
 @READS
 def test_reading_rows_change_no_other_row(norm: GateNorm, where: list[int]) -> None:
     gate, deltas, mu = inputs()
-    reads = reading_rows(where)
-    u, kept = liquid_decay(gate, deltas, mu, reads=reads), ~reads[0]
-    decay, total = normalise_decay(u, norm, return_total=True, reads=reads)
+    is_query = reading_rows(where)
+    u, kept = liquid_decay(gate, deltas, mu, is_query=is_query), ~is_query[0]
+    decay, total = normalise_decay(u, norm, return_total=True, is_query=is_query)
     expected, expected_total = normalise_decay(
         liquid_decay(gate[:, kept], deltas[:, kept], mu), norm, return_total=True
     )
@@ -229,10 +229,10 @@ def test_a_reading_row_decays_as_a_row_in_its_place_would(norm: GateNorm, where:
 
 def test_reads_may_differ_between_series() -> None:
     gate, deltas, mu = inputs()
-    reads = torch.zeros(2, L, dtype=torch.bool)
-    reads[0, 2], reads[1, 5:7] = True, True
-    together = composed(gate, deltas, mu, "prefix", reads)
-    alone = [composed(gate[b : b + 1], deltas[b : b + 1], mu, "prefix", reads[b : b + 1]) for b in range(2)]
+    is_query = torch.zeros(2, L, dtype=torch.bool)
+    is_query[0, 2], is_query[1, 5:7] = True, True
+    together = composed(gate, deltas, mu, "prefix", is_query)
+    alone = [composed(gate[b : b + 1], deltas[b : b + 1], mu, "prefix", is_query[b : b + 1]) for b in range(2)]
     torch.testing.assert_close(together, torch.cat(alone), rtol=1e-15, atol=0)
 
 
@@ -329,10 +329,10 @@ def attention_call(**wrong: Tensor) -> Tensor:
         (gate_call, "mu", (2,), "(3,)"),
         (gate_call, "mu", (1, 3), "(3,)"),
         (gate_call, "previous", (2, 1), "(2, 3)"),
-        (gate_call, "reads", (2, L, 1), "(2, 8)"),
+        (gate_call, "is_query", (2, L, 1), "(2, 8)"),
         (norm_call, "u", (2, L), "(B, L, H)"),
         (norm_call, "total", (2,), "(2, 3)"),
-        (norm_call, "reads", (1, L), "(2, 8)"),
+        (norm_call, "is_query", (1, L), "(2, 8)"),
         (attention_call, "q", (2, L, 12), "(B, L, H, K)"),
         (attention_call, "k", (2, L, 3, 5), "(2, 8, 3, 4)"),
         (attention_call, "v", (2, L, 3), "(B, L, H, V)"),

@@ -15,7 +15,7 @@ from lformer.bench import peers
 from lformer.bench.speed.machine import DTYPES, Precision
 from lformer.bench.speed.sweep import TIME_OVER, built
 from lformer.bench.speed.timing import Budget, attempt, call, why
-from lformer.graphs import capture
+from lformer.cuda_graphs import capture
 
 Mode = Literal["eager", "graph", "replay"]  # graph: inputs copied into its buffers first; replay: they are there
 MODES: tuple[Mode, ...] = ("eager", "graph", "replay")

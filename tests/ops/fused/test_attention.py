@@ -157,7 +157,7 @@ def test_either_result_alone_has_its_gradients(used: int, causal: bool, device: 
 def test_a_decay_that_is_not_a_number_is_seen_in_the_output(causal: bool, device: str) -> None:
     x = [t.to(device) for t in operands(B=1, L=70, H=1, dtype=torch.float32)]
     x[3][0, 40] = torch.nan
-    with checks.trusted():
+    with checks.skip_value_checks():
         y = liquid_gated_attention(*x[:4], causal, backend="fused")
     assert y[:, 40:].isnan().all()
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lformer.batch import IrregularBatch
 from lformer.nn import LFormer
 from lformer.nn import fused_model as page
-from lformer.nn.fused_model import why_not_answered, why_not_embedded
+from lformer.nn.fused_model import explain_embedding, explain_head
 from lformer.ops.fused import mixer_ends_launch as ends
 from lformer.ops.fused import mixer_launch as launch
 from lformer.ops.fused import mixer_node as node
@@ -33,7 +33,7 @@ def compare(models: tuple[LFormer, LFormer], L: int, dtype: torch.dtype, device:
     model.to(device, dtype)
     plain.to(device, dtype)
     assert model.path(batch) == "fused mixer"
-    assert why_not_embedded(model, batch) == ""
+    assert explain_embedding(model, batch) == ""
     require_close(model(batch), plain(batch), exact)
 
 
@@ -53,7 +53,7 @@ def test_rows_are_those_of_the_linear_map_and_gates_those_of_the_rows(
 ) -> None:
     monkeypatch.setattr(node, "FORCED_CHUNKS", chunks)
     model, _ = models(inputs=C)
-    values, linear = ragged(L, C, torch.float64).values, copy.deepcopy(model.embedder.what)
+    values, linear = ragged(L, C, torch.float64).values, copy.deepcopy(model.embedder.value)
     exact = linear(values)
     values, linear = values.to(device, dtype), linear.to(device, dtype)
     model.to(device, dtype)
@@ -138,7 +138,7 @@ def test_autocast_embeds_and_answers_in_bfloat16(launched: list[str]) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a matter of the modules; seen where the interpreter runs")
 def test_hooks_on_the_embedder_and_the_head_still_run(launched: list[str]) -> None:
     batch = ragged(5, 3, torch.float32)
-    for module, kernels in (("embedder", []), ("embedder.what", []), ("head", ["embed"]), ("head.0", ["embed"])):
+    for module, kernels in (("embedder", []), ("embedder.value", []), ("head", ["embed"]), ("head.0", ["embed"])):
         model, plain = models()
         seen: list[str] = []
         model.float().get_submodule(module).register_forward_hook(lambda *_, name=module, seen=seen: seen.append(name))
@@ -157,13 +157,13 @@ def test_values_that_want_a_gradient_take_the_path_that_has_it(device: str, laun
     batch = ragged(5, 3, torch.float32).to(device)
     model.float().to(device)
     batch = replace(batch, values=batch.values.clone().requires_grad_())
-    assert why_not_embedded(model, batch) == "values require a gradient"
+    assert explain_embedding(model, batch) == "values require a gradient"
     (grad,) = torch.autograd.grad(model(batch).sum(), batch.values)
     assert launched == []
     expected = torch.autograd.grad(plain.float().to(device)(batch).sum(), batch.values)[0]
     assert torch.allclose(grad, expected, rtol=0, atol=1e-5 if device == "cpu" else 1e-2)
     with torch.no_grad():
-        assert why_not_embedded(model, batch) == ""
+        assert explain_embedding(model, batch) == ""
 
 
 class Shifted(nn.Linear):
@@ -172,23 +172,23 @@ class Shifted(nn.Linear):
 
 
 def without_bias(model: LFormer) -> None:
-    model.embedder.what = nn.Linear(3, 32, bias=False)
+    model.embedder.value = nn.Linear(3, 32, bias=False)
 
 
 def subclass(model: LFormer) -> None:
-    model.embedder.what = Shifted(3, 32)
+    model.embedder.value = Shifted(3, 32)
 
 
 def of_other_width(model: LFormer) -> None:
-    model.embedder.what = nn.Linear(3, 64)
+    model.embedder.value = nn.Linear(3, 64)
 
 
 def in_half(model: LFormer) -> None:
-    model.embedder.what.half()
+    model.embedder.value.half()
 
 
 def in_bfloat16(model: LFormer) -> None:
-    model.embedder.what.bfloat16()
+    model.embedder.value.bfloat16()
 
 
 def dropping(model: LFormer) -> None:
@@ -220,7 +220,7 @@ def test_a_model_that_was_changed_runs_its_embedder(
     torch.set_float32_matmul_precision("high")
     model, _ = models()
     change(model.float().to(device))
-    assert reason in why_not_embedded(model, ragged(5, 3, torch.float32).to(device))
+    assert reason in explain_embedding(model, ragged(5, 3, torch.float32).to(device))
 
 
 @torch.no_grad()
@@ -236,7 +236,7 @@ def test_a_model_that_was_changed_runs_its_embedder(
 )
 def test_settings_without_a_kernel_run_the_embedder(config: dict, reason: str) -> None:
     model, _ = models(**config)
-    assert reason in why_not_embedded(model.float(), ragged(5, config.get("inputs", 3), torch.float32))
+    assert reason in explain_embedding(model.float(), ragged(5, config.get("inputs", 3), torch.float32))
 
 
 @torch.no_grad()
@@ -251,7 +251,7 @@ def test_settings_without_a_kernel_run_the_embedder(config: dict, reason: str) -
 )
 def test_settings_without_a_kernel_run_the_head(config: dict, reason: str) -> None:
     model, _ = models(**config)
-    assert reason in why_not_answered(model.float(), torch.zeros(1, 1, 3))
+    assert reason in explain_head(model.float(), torch.zeros(1, 1, 3))
 
 
 @torch.no_grad()
@@ -259,11 +259,11 @@ def test_batches_without_a_kernel_run_the_embedder(device: str, launched: list[s
     model, plain = models(answer="query")
     batch = irregular_batch(L=5, dtype=torch.float32).to(device)
     model.float().to(device)
-    assert "queries" in why_not_embedded(model, batch.with_queries(batch.times[:, :2]))
-    assert "float64" in why_not_embedded(model, irregular_batch(L=5).to(device))
+    assert "queries" in explain_embedding(model, batch.with_queries(batch.times[:, :2]))
+    assert "float64" in explain_embedding(model, irregular_batch(L=5).to(device))
     model, plain = models()
     nothing = IrregularBatch.build(torch.zeros(2, 0, 3), torch.zeros(2, 0)).to(device)
-    assert "no rows" in why_not_embedded(model.float().to(device), nothing)
+    assert "no rows" in explain_embedding(model.float().to(device), nothing)
     assert torch.equal(model(nothing), plain.float().to(device)(nothing))
     with pytest.raises(ValueError, match=r"built for rows of shape \(3,\); got \(4,\)"):
         model(irregular_batch(C=4, dtype=torch.float32).to(device))
@@ -283,7 +283,7 @@ def test_compilers_and_transforms_see_the_modules(device: str, launched: list[st
     reasons: list[str] = []
 
     def ask(number: Tensor) -> Tensor:
-        reasons.append(why_not_embedded(model, batch))
+        reasons.append(explain_embedding(model, batch))
         return number
 
     torch.func.vmap(ask)(torch.zeros(2))

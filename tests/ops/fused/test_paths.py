@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lformer.batch import IrregularBatch
 from lformer.nn import FeedForward, LiquidMixer, SoftmaxAttention
-from lformer.nn.fused_model import why_not_stacked
+from lformer.nn.fused_model import explain_stack
 from lformer.nn.mixer import can_fill
 from lformer.ops import checks
 from lformer.ops.fused import mixer as fused
@@ -71,7 +71,7 @@ def test_a_block_that_was_changed_is_not_fused(change: Callable[[LiquidMixer], N
     x, deltas, _ = series(5, 32)
     x, deltas = x.to(device, torch.float32), deltas.to(device, torch.float32)
     change(block)
-    assert reason in block.why_not_fused(x, deltas)
+    assert reason in block.explain(x, deltas)
     assert block.path(x, deltas) != "fused mixer"
 
 
@@ -90,25 +90,25 @@ def test_settings_without_kernels_are_not_fused(options: dict, reason: str, devi
     torch.set_float32_matmul_precision("high")
     block = mixer(**{"size": SMALL, "causal": False, "norm": "sequence"} | options).to(device, torch.float32)
     x, deltas, _ = series(5, block.liquid.width)
-    assert reason in block.why_not_fused(x.to(device, torch.float32), deltas.to(device, torch.float32))
+    assert reason in block.explain(x.to(device, torch.float32), deltas.to(device, torch.float32))
 
 
 def test_rows_without_kernels_are_not_fused(device: str) -> None:
     block = mixer(SMALL, False, "sequence").to(device)
     x, deltas, _ = series(5, 32)
     x, deltas = x.to(device), deltas.to(device)
-    assert "float64" in block.why_not_fused(x, deltas)
-    assert "float16" in block.half().why_not_fused(x.half(), deltas)
-    assert "parameters are torch.float16" in block.why_not_fused(x.float(), deltas)
+    assert "float64" in block.explain(x, deltas)
+    assert "float16" in block.half().explain(x.half(), deltas)
+    assert "parameters are torch.float16" in block.explain(x.float(), deltas)
     block.float()
     if device == "cuda":
         torch.set_float32_matmul_precision("high")
-    assert block.why_not_fused(x.float(), deltas) == ""
-    assert "read" in block.why_not_fused(x.float(), deltas, deltas > 0)
-    assert "gradient" in block.why_not_fused(x.float(), deltas.clone().requires_grad_())
-    assert "no rows" in block.why_not_fused(x.float()[:, :0], deltas[:, :0])
+    assert block.explain(x.float(), deltas) == ""
+    assert "read" in block.explain(x.float(), deltas, deltas > 0)
+    assert "gradient" in block.explain(x.float(), deltas.clone().requires_grad_())
+    assert "no rows" in block.explain(x.float()[:, :0], deltas[:, :0])
     block.train()
-    assert block.why_not_fused(x.float(), deltas) == ""
+    assert block.explain(x.float(), deltas) == ""
 
 
 @pytest.mark.gpu
@@ -116,7 +116,7 @@ def test_exact_float32_is_not_fused() -> None:
     block = mixer(PAPER, False, "sequence", backend="auto").float().cuda()
     x, deltas, _ = series(5, 64)
     torch.set_float32_matmul_precision("highest")
-    assert "set_float32_matmul_precision" in block.why_not_fused(x.float().cuda(), deltas.cuda())
+    assert "set_float32_matmul_precision" in block.explain(x.float().cuda(), deltas.cuda())
 
 
 @pytest.mark.gpu
@@ -133,7 +133,7 @@ def test_auto_fuses_on_a_gpu() -> None:
 
 def test_auto_takes_causal_heads_alone_that_have_run_on_long_series() -> None:
     block = mixer((64, 2, 176), True, "sequence", backend="auto")
-    reason = block.why_not_fused(SimpleNamespace(is_cuda=True), torch.zeros(1, 5))
+    reason = block.explain(SimpleNamespace(is_cuda=True), torch.zeros(1, 5))
     assert reason == 'causal heads of 32; backend="fused" fuses them, "auto" (16,)'
 
 
@@ -142,7 +142,7 @@ def test_auto_leaves_the_cpu_to_plain_pytorch() -> None:
     block = mixer(SMALL, False, "sequence", backend="auto").float()
     x, deltas, _ = series(5, 32)
     assert block.path(x.float(), deltas.float()) == "parallel"
-    assert "CUDA" in block.why_not_fused(x.float(), deltas.float())
+    assert "CUDA" in block.explain(x.float(), deltas.float())
 
 
 def test_bad_intervals_are_refused_as_on_the_plain_path(precision: str, device: str) -> None:
@@ -153,7 +153,7 @@ def test_bad_intervals_are_refused_as_on_the_plain_path(precision: str, device: 
     block.to(device, x.dtype)
     with pytest.raises(ValueError, match=r"row 1 has deltas\[2\] = -1.0"), torch.no_grad():
         block(x, deltas)
-    with checks.trusted(), torch.no_grad():
+    with checks.skip_value_checks(), torch.no_grad():
         block(x, deltas)
 
 
@@ -179,7 +179,7 @@ def test_a_model_answers_as_the_plain_one(config: dict, precision: str, device: 
     model.to(device, dtype)
     plain.to(device, dtype)
     assert model.path(batch) == "fused mixer"
-    assert model.why_not_fused(batch) == ""
+    assert model.explain(batch) == ""
     assert plain.path(batch) == "parallel"
     require_close(model(batch), plain(batch), exact)
 
@@ -216,8 +216,8 @@ def test_mixers_that_differ_are_fused_one_by_one(precision: str, device: str) ->
         answers[name] = model(moved)
         if name == "fused":
             assert model.path(moved) == "fused mixer"
-            x, deltas, _, reads, _ = model._rows(moved, None)
-            assert why_not_stacked(model.blocks, x, deltas, reads) == "the mixers differ"
+            x, deltas, _, is_query, _ = model._rows(moved, None)
+            assert explain_stack(model.blocks, x, deltas, is_query) == "the mixers differ"
     require_close(answers["fused"], answers["parallel"], answers["exact"])
 
 
@@ -241,11 +241,11 @@ def test_states_and_queries_keep_the_plain_path(device: str) -> None:
     model.float().to(device)
     y, state = model(batch, return_state=True)
     assert torch.allclose(y, plain.float().to(device)(batch), atol=1e-4)
-    assert "state" in model.why_not_fused(batch, state)
+    assert "state" in model.explain(batch, state)
     assert model.path(batch, state) == "fused"
     asking, _ = models(answer="query")
     asking.float().to(device)
-    assert "read" in asking.why_not_fused(batch.with_queries(batch.times[:, :2]))
+    assert "read" in asking.explain(batch.with_queries(batch.times[:, :2]))
 
 
 @torch.no_grad()

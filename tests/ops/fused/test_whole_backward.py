@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lformer.batch import IrregularBatch
 from lformer.nn import LFormer
-from lformer.nn.fused_model import why_not_embedded
+from lformer.nn.fused_model import explain_embedding
 from lformer.ops.fused import backward_scratch, mixer_backward
 from lformer.ops.fused import mixer_ends_launch as ends
 from lformer.ops.fused.plan import Plan
@@ -73,7 +73,7 @@ def compare(config: dict[str, Any], L: int, B: int, dtype: torch.dtype, device: 
     model.to(device, kept)
     plain.to(device, kept)
     with torch.autocast(device, dtype=dtype) if autocast else nullcontext():
-        assert why_not_embedded(model, batch) == ""
+        assert explain_embedding(model, batch) == ""
         ours, theirs = together(gradients(model, batch)), together(gradients(plain, batch))
     for name, grad in exact.items():
         assert ours[name].dtype == kept
@@ -195,7 +195,7 @@ def test_no_node_is_made_without_gradients(device: str, launched: list[str]) -> 
     assert launched == ["embed", "answers"] * 2
 
 
-@pytest.mark.parametrize("frozen", [("embedder", "head.0.bias"), ("embedder.what.weight", "mixers", "head.0.weight")])
+@pytest.mark.parametrize("frozen", [("embedder", "head.0.bias"), ("embedder.value.weight", "mixers", "head.0.weight")])
 def test_what_is_frozen_gets_no_gradient_and_the_rest_its_own(frozen: tuple[str, ...], device: str) -> None:
     model, batch = small(device)
     for name, p in model.named_parameters():
@@ -242,7 +242,7 @@ def test_gradients_of_gradients_are_refused(device: str) -> None:
 
 def test_values_and_weights_need_not_be_contiguous(device: str) -> None:
     model, batch = small(device)
-    for p in (model.embedder.what.weight, model.head[0].weight):
+    for p in (model.embedder.value.weight, model.head[0].weight):
         p.data = p.data.T.contiguous().T
     turned = replace(batch, values=batch.values.mT.contiguous().mT)
     assert not turned.values.is_contiguous()

@@ -9,8 +9,8 @@ from helpers import irregular_batch
 from torch import Tensor
 
 from lformer import IrregularBatch
-from lformer.graphs import RecordingError, recording
-from lformer.graphs.recording import Recordings, buffers, record
+from lformer.cuda_graphs import RecordingError, recording
+from lformer.cuda_graphs.recording import Recordings, buffers, record
 from lformer.nn import LFormer, LFormerConfig
 
 CPU = torch.device("cpu")

@@ -8,7 +8,7 @@ from helpers import irregular_batch, relative_error
 from torch import nn
 
 from lformer import IrregularBatch
-from lformer.graphs import RecordingError, capture
+from lformer.cuda_graphs import RecordingError, capture
 from lformer.nn import LFormer, LFormerConfig
 from lformer.ops import checks
 

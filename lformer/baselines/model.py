@@ -1,4 +1,4 @@
-"""Framed: the shared embedder and head around a model that only says what it makes of the rows."""
+"""BaselineModel: the shared embedder and head around a model that only says what it makes of the rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lformer.nn.query import check_answer, rows_until
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrameConfig:
+class BaselineConfig:
     """What every baseline has; the names and defaults are those of `LFormerConfig`.
 
     Attributes:
@@ -58,14 +58,14 @@ class FrameConfig:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
 
 
-class Framed(nn.Module):
+class BaselineModel(nn.Module):
     """Embedder → rows of the model → one answer per series, row or query. A model brings `rows`.
 
     It may also bring its own `series` (default: the mean over the valid rows) and `queries` (default: the result at the
     latest row that is not later than the query; right for models whose rows do not look ahead).
     """
 
-    def __init__(self, config: FrameConfig) -> None:
+    def __init__(self, config: BaselineConfig) -> None:
         super().__init__()
         self.config = config
         channels = config.inputs * (2 if config.show_observed else 1)

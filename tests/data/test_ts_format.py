@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from lformer.data.archive import Archive, read_arff, read_ts
 from lformer.data.files import DataError, Text
+from lformer.data.ts_format import Archive, read_arff, read_ts
 
 nan = float("nan")
 

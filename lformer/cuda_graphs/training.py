@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from lformer.batch import IrregularBatch
-from lformer.graphs import recording
-from lformer.graphs.recording import Recordings, fill
+from lformer.cuda_graphs import recording
+from lformer.cuda_graphs.recording import Recordings, fill
 from lformer.ops import checks
 
 Objective = Callable[[nn.Module, IrregularBatch], Tensor]
@@ -102,7 +102,7 @@ def _step(whole: Whole, batch: IrregularBatch) -> Step:
     to the stream of an earlier step as long as the loss of that step lives, and no recording could go on from there.
     """
     fresh = {name: p.detach().requires_grad_(p.requires_grad) for name, p in whole.learnt.items()}
-    with checks.trusted():
+    with checks.skip_value_checks():
         loss = functional_call(whole, fresh, (batch,))
     wanted = {name: weight for name, weight in fresh.items() if weight.requires_grad}
     with torch.autocast(batch.values.device.type, enabled=False):  # it is for forward passes
@@ -119,10 +119,10 @@ def capture_step(model: nn.Module, objective: Objective, graphs: int = 64) -> Ca
     """A training step that replays CUDA graphs, one per shape of batch.
 
     The first batch of a shape takes an ordinary step, the second is recorded, later ones are copied into fixed buffers
-    and replayed. Batches of few shapes make this worth while: `roomy` pads them, which changes no answer. The optimiser
-    stays outside, and everything that `capture` says of weights and values holds here. Random numbers are those of an
-    ordinary step. One process with one GPU: gradients are not exchanged with others. On a device without CUDA every
-    step is an ordinary one.
+    and replayed. Batches of few shapes make this worth while: `pad_to_bucket` pads them, which changes no answer. The
+    optimiser stays outside, and everything that `capture` says of weights and values holds here. Random numbers are
+    those of an ordinary step. One process with one GPU: gradients are not exchanged with others. On a device without
+    CUDA every step is an ordinary one.
 
     Args:
         model: any model called with an `IrregularBatch`. What it does must not hang on the values.

@@ -6,7 +6,7 @@ from helpers import irregular_batch, relative_error
 from torch import Tensor, nn
 
 from lformer import IrregularBatch
-from lformer.graphs import RecordingError, capture_step
+from lformer.cuda_graphs import RecordingError, capture_step
 from lformer.nn import LFormer, LFormerConfig
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from lformer.batch import IrregularBatch
 
 
-def roomy(batch: IrregularBatch, targets: Literal["series", "step", "query"] = "series") -> IrregularBatch:
+def pad_to_bucket(batch: IrregularBatch, targets: Literal["series", "step", "query"] = "series") -> IrregularBatch:
     """The batch padded to one of few shapes, with at most an eighth more rows; `targets` says where they stand."""
     queries = None if batch.query_times is None else rounded_up(batch.query_times.shape[1])
     return batch.padded(rounded_up(batch.times.shape[1]), queries, targets)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from lformer import IrregularBatch
-from lformer.graphs import recording
-from lformer.graphs.recording import Recording
+from lformer.cuda_graphs import recording
+from lformer.cuda_graphs.recording import Recording
 
 
 @pytest.fixture

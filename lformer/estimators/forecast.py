@@ -71,7 +71,7 @@ class _RecordEstimator(LFormerEstimator):
         part = PanelPart(self._rows(panel), targets, np.arange(len(panel)), 0)
         with self._answering() as model:
             answers = predict(model, self.task_, part, self.batch_size)
-        return [self._told(a[:n]) for a, n in zip(answers, lengths, strict=True)]
+        return [self._decode(a[:n]) for a, n in zip(answers, lengths, strict=True)]
 
     def score(self, X: Any, y: None = None) -> float:
         """Minus the mean squared error on rows of X that are hidden for it, in units of each channel's deviation."""
@@ -108,7 +108,7 @@ class _RecordEstimator(LFormerEstimator):
     def _check_queries(self, panel: Panel, asked: list[Array]) -> None:
         """Refuse times at which the model cannot answer."""
 
-    def _told(self, outputs: Tensor) -> Array:
+    def _decode(self, outputs: Tensor) -> Array:
         """Values in the units of their channels."""
         return outputs.double().numpy() * self.features_.scale + self.features_.shift
 
