@@ -9,11 +9,10 @@ from helpers import irregular_batch
 from torch import Tensor, nn
 
 from lformer import IrregularBatch, data, metrics, tasks
-from lformer.data.dataset import Prepared, Targets
-from lformer.data.parts import PanelPart, Splits, splits_of
 from lformer.evaluate import evaluate, predict
 from lformer.metrics import Metric
 from lformer.panel import Panel
+from lformer.parts import PanelPart, Prepared, Splits, Targets, splits_of
 
 TRAJECTORY = tasks.trajectory(half=75)
 

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from lformer.data.dataset import Array, Card, Dataset, Prepared, Raw, Remote, Request, Targets
+from lformer.data.dataset import Array, Card, Dataset, Raw, Remote, Request
 from lformer.data.files import Files
-from lformer.data.splits import cut
 from lformer.panel import Panel
+from lformer.parts import Prepared, Targets
+from lformer.splitting import cut
 
 SERIES = 20
 

@@ -6,9 +6,9 @@ from lformer.data import activity, bidmc, pendulum, physionet, spirals, uea, ush
 from lformer.data.dataset import Card, Dataset
 from lformer.data.files import DataError
 from lformer.data.loading import PartialDataWarning, load_dataset
-from lformer.data.parts import PanelPart, Part, Splits
 from lformer.data.store import MissingDataError
 from lformer.data.ward import Ward, toy_ward
+from lformer.parts import PanelPart, Part, Splits
 
 __all__ = [
     "DATASETS", "Card", "DataError", "Dataset", "MissingDataError", "PanelPart", "Part", "PartialDataWarning", "Splits",

@@ -45,10 +45,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lformer.data import scaling, splits
-from lformer.data.dataset import Card, Dataset, Prepared, Raw, Remote, Request, Targets
+from lformer import scaling, splitting
+from lformer.data.dataset import Card, Dataset, Raw, Remote, Request
 from lformer.data.files import DataError, Files, Text
 from lformer.panel import Panel, runs
+from lformer.parts import Prepared, Targets
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -213,7 +214,7 @@ def prepare(raw: Raw, request: Request) -> Prepared:
         unit="2.11 s",
         static=_static(ids, source),
     )
-    train, validation, test = splits.hold_out_twice(len(panel), 0.2, 0.2, seeds=(42, 11))
+    train, validation, test = splitting.hold_out_twice(len(panel), 0.2, 0.2, seeds=(42, 11))
     return Prepared(
         panel=_scaled(panel, train, request.scaling),
         targets=Targets(values=labels, at="rows"),

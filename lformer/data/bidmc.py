@@ -58,11 +58,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lformer.data import scaling, splits
-from lformer.data.dataset import Card, Dataset, Prepared, Raw, Remote, Request, Targets
+from lformer import scaling, splitting
+from lformer.data.dataset import Card, Dataset, Raw, Remote, Request
 from lformer.data.files import DataError, Files, Text
 from lformer.data.ts_format import read_ts
 from lformer.panel import Panel
+from lformer.parts import Prepared, Targets
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -348,14 +349,14 @@ def _static(raw: Raw, record: Array, seconds: Array, ids: Array) -> pd.DataFrame
 
 def _split(target: _Target, panel: Panel, request: Request) -> tuple[Array, Array, Array]:
     if request.split == "published":
-        return splits.cut(len(panel), SEED)
+        return splitting.cut(len(panel), SEED)
     if panel.static is None:
         raise DataError(
             f"{target.name} by subject needs the recordings of PhysioNet, {RECORDINGS}. The archive's windows, "
             f"{target.raw}, come first if they are here, and do not say whose they are: move that file away, or use "
             "split='published'."
         )
-    return splits.by_group(panel.static["subject"].to_numpy(), request.seed)
+    return splitting.by_group(panel.static["subject"].to_numpy(), request.seed)
 
 
 def _scaled(panel: Panel, train: Array, how: str) -> Panel:

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from lformer.data import store
-from lformer.data.dataset import Array, Dataset, Prepared, Request, Targets
+from lformer.data.dataset import Array, Dataset, Request
 from lformer.data.files import DataError
 from lformer.panel import Panel
+from lformer.parts import Prepared, Targets
 
 LAYOUT = 1  # of these files; raise it when their content changes
 DTYPES = {

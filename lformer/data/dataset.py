@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from lformer.data.files import Files
-from lformer.panel import Panel
+from lformer.parts import Prepared
 
 Array = np.ndarray[Any, Any]
 Raw = Mapping[str, Array]
@@ -92,41 +92,6 @@ class Request:
     split: str
     scaling: Scaling
     options: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Targets:
-    """What is to be predicted.
-
-    Attributes:
-        values: (n, ...) for each series; (N, ...) for each row of the panel; (M, ...) for each query, all flat.
-        at: which of the three.
-        observed: bool like values, False where there is nothing to compare with; None if all count.
-        given: bool like values, True where the value was also an input; None if none was.
-        times: (M,) of the queries, in the frame of the panel's times.
-        first, lengths: (n,) the queries of each series.
-        weights: (n,) how much each series counts in the loss; None if all count 1.
-    """
-
-    values: Array
-    at: Literal["series", "rows", "queries"]
-    observed: Array | None = None
-    given: Array | None = None
-    times: Array | None = None
-    first: Array | None = None
-    lengths: Array | None = None
-    weights: Array | None = None
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Prepared:
-    """A data set by a protocol: all series in one panel, their targets, and which series belong to which part."""
-
-    panel: Panel
-    targets: Targets
-    train: Array
-    validation: Array
-    test: Array
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from lformer.data import cache as prepared_cache
 from lformer.data import store
-from lformer.data.dataset import Card, Dataset, Prepared, Request
+from lformer.data.dataset import Card, Dataset, Request
 from lformer.data.files import DataError
-from lformer.data.parts import Splits, splits_of
+from lformer.parts import Prepared, Splits, splits_of
 
 
 class PartialDataWarning(UserWarning):

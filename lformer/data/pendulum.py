@@ -41,8 +41,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from lformer.data.dataset import Card, Dataset, Prepared, Raw, Request, Targets
+from lformer.data.dataset import Card, Dataset, Raw, Request
 from lformer.panel import Panel
+from lformer.parts import Prepared, Targets
 
 Array = np.ndarray[Any, Any]
 

@@ -38,11 +38,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lformer.data.dataset import Array, Card, Dataset, Prepared, Raw, Remote, Request, Scaling, Targets
+from lformer.data.dataset import Array, Card, Dataset, Raw, Remote, Request, Scaling
 from lformer.data.files import DataError, Files, Text
-from lformer.data.hide import hide, random_rows, reconstruct
-from lformer.data.splits import hold_out_twice
+from lformer.hiding import hide, random_rows, reconstruct
 from lformer.panel import Panel
+from lformer.parts import Prepared, Targets
+from lformer.splitting import hold_out_twice
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from lformer.batch import IrregularBatch
 from lformer.data.dataset import Card, Dataset
-from lformer.data.parts import Splits
+from lformer.parts import Splits
 
 POINTS, HALF = 150, 75
 TRAIN, TEST = 200, 100

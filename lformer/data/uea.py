@@ -29,11 +29,12 @@ from typing import Any
 
 import numpy as np
 
-from lformer.data import scaling, splits
-from lformer.data.dataset import Card, Dataset, Prepared, Raw, Remote, Request, Targets
+from lformer import scaling, splitting
+from lformer.data.dataset import Card, Dataset, Raw, Remote, Request
 from lformer.data.files import DataError, Files, Text
 from lformer.data.ts_format import Archive, read_arff, read_ts
 from lformer.panel import Panel
+from lformer.parts import Prepared, Targets
 
 Array = np.ndarray[Any, Any]
 
@@ -152,7 +153,7 @@ def _prepare(source: Source, raw: Raw, request: Request) -> Prepared:
         np.full(len(kept), source.length),
         ids=kept,
     )
-    train, validation, test = splits.cut(len(kept), request.seed)
+    train, validation, test = splitting.cut(len(kept), request.seed)
     if request.scaling == "standard":
         panel = scaling.apply(panel, *scaling.standard(panel, train))
     elif request.scaling == "minmax":

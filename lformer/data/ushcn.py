@@ -52,13 +52,14 @@ from datetime import date
 
 import numpy as np
 
-from lformer.data import scaling
-from lformer.data.dataset import Array, Card, Dataset, Prepared, Raw, Remote, Request, Targets
+from lformer import scaling
+from lformer.data.dataset import Array, Card, Dataset, Raw, Remote, Request
 from lformer.data.files import DataError
-from lformer.data.hide import hide, random_rows, reconstruct
-from lformer.data.splits import hold_out_twice
 from lformer.data.ushcn_files import EPOCH, MISSING, PASSED, VARIABLES, pack
+from lformer.hiding import hide, random_rows, reconstruct
 from lformer.panel import Panel
+from lformer.parts import Prepared, Targets
+from lformer.splitting import hold_out_twice
 
 STATIONS, CHUNK_ROWS = 1218, 350_665
 ROWS, GIVEN_ROWS, GIVEN_CHUNK_TIME = 730, 365, 150.0

@@ -17,9 +17,6 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted
 
 from lformer import tasks
-from lformer.data.dataset import Prepared, Targets
-from lformer.data.parts import PanelPart, Splits, splits_of
-from lformer.data.splits import hold_out
 from lformer.estimators.devices import choose, placed
 from lformer.estimators.features import Features
 from lformer.estimators.hub import HubMixin
@@ -28,6 +25,8 @@ from lformer.evaluate import predict
 from lformer.nn import LFormer, LFormerConfig
 from lformer.nn.ensemble import Ensemble
 from lformer.panel import Array, Panel
+from lformer.parts import PanelPart, Prepared, Splits, Targets, splits_of
+from lformer.splitting import hold_out
 from lformer.tasks import Task
 from lformer.train import TrainConfig, fit, rounding, seeded
 

@@ -13,16 +13,14 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from lformer import tasks
-from lformer.data import scaling
-from lformer.data.dataset import Targets
-from lformer.data.hide import hide, random_rows
-from lformer.data.parts import PanelPart
+from lformer import scaling, tasks
 from lformer.estimators.base import LFormerEstimator
 from lformer.evaluate import evaluate, predict
+from lformer.hiding import hide, random_rows
 from lformer.nn import LFormerConfig
 from lformer.panel import Array, Panel
 from lformer.panel.stamps import as_stamps, elapsed, missing
+from lformer.parts import PanelPart, Targets
 from lformer.tasks import Task
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lformer.batch import IrregularBatch
-from lformer.data.hide import without_rows
-from lformer.data.parts import PanelPart
 from lformer.estimators.features import Features
+from lformer.hiding import without_rows
 from lformer.panel import Array, Panel
+from lformer.parts import PanelPart
 
 
 @dataclass(frozen=True, eq=False)

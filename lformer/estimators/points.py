@@ -13,10 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from lformer import tasks
-from lformer.data.dataset import Targets
 from lformer.estimators.base import LFormerEstimator, classification
 from lformer.estimators.inputs import series_weights
 from lformer.panel import Array, Panel
+from lformer.parts import Targets
 
 
 class LFormerPointClassifier(LFormerEstimator):

@@ -13,12 +13,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from lformer import tasks
-from lformer.data.dataset import Prepared, Targets
-from lformer.data.parts import PanelPart, Splits
 from lformer.estimators.base import LFormerEstimator, classification
 from lformer.estimators.hiding import HidingPart
 from lformer.estimators.inputs import as_panel, series_weights
 from lformer.panel import Array, Panel
+from lformer.parts import PanelPart, Prepared, Splits, Targets
 from lformer.tasks import Task
 
 

@@ -11,10 +11,9 @@ import torch
 from lformer import data, tasks, train
 from lformer.cuda_graphs import CapturedStep, RecordingError, recording
 from lformer.cuda_graphs.shapes import rounded_up
-from lformer.data.dataset import Targets
-from lformer.data.parts import PanelPart, Splits
 from lformer.nn import LFormer, LFormerConfig
 from lformer.panel import Panel
+from lformer.parts import PanelPart, Splits, Targets
 from lformer.train import Report, Result, TrainConfig, fit, seeded
 
 SERIES = 36

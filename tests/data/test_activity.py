@@ -12,8 +12,9 @@ import pytest
 from real import raw, real
 
 from lformer.data.activity import CLASS_OF, CLASSES, DATASET, FILE, pack, prepare
-from lformer.data.dataset import Prepared, Request
+from lformer.data.dataset import Request
 from lformer.data.files import DataError, Files
+from lformer.parts import Prepared
 
 Array = np.ndarray[Any, Any]
 

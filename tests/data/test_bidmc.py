@@ -14,9 +14,10 @@ from real import raw, real
 
 from lformer.data import bidmc
 from lformer.data.bidmc import HR, LENGTH, RATE, RR, SPO2
-from lformer.data.dataset import Dataset, Prepared, Request
+from lformer.data.dataset import Dataset, Request
 from lformer.data.files import DataError, Files
-from lformer.data.splits import by_group
+from lformer.parts import Prepared
+from lformer.splitting import by_group
 
 Array = np.ndarray[Any, Any]
 

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 from lformer.data import DATASETS, DataError, MissingDataError, PartialDataWarning, cache, load, manage, store
 from lformer.data.dataset import Dataset, Request
 from lformer.data.loading import load_dataset
-from lformer.data.parts import PanelPart, Splits
+from lformer.parts import PanelPart, Splits
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import torch
 from scipy.integrate import solve_ivp
 
 from lformer.data import pendulum
-from lformer.data.dataset import Array, Prepared, Request
-from lformer.data.parts import splits_of
+from lformer.data.dataset import Array, Request
 from lformer.data.pendulum import DATASET, canvas, draw, film, generate, kept, lanczos, picture, reduced, swing, weights
+from lformer.parts import Prepared, splits_of
 
 REST = np.zeros((1, 99))
 KEPT_0 = [1, 2, 3, 4, 5, 6, 7, 8, 13, 15, 16, 17]

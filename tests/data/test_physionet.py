@@ -15,10 +15,11 @@ import pytest
 from real import raw as real_raw
 from real import real
 
-from lformer.data import scaling as scalings
-from lformer.data.dataset import Array, Prepared, Raw, Request
+from lformer import scaling as scalings
+from lformer.data.dataset import Array, Raw, Request
 from lformer.data.files import DataError, Files
 from lformer.data.physionet import CHANNELS, DATASET, OUTCOMES, PARAMETERS, missing, pack, prepare
+from lformer.parts import Prepared
 
 RAW = "physionet2012/physionet2012_ab.npz"
 needs_real = pytest.mark.skipif(not real(RAW), reason="raw file not at hand: set LFORMER_DATA")

@@ -10,8 +10,9 @@ import pytest
 from real import raw, real
 
 from lformer.data import uea
-from lformer.data.dataset import Dataset, Prepared, Request, Scaling
+from lformer.data.dataset import Dataset, Request, Scaling
 from lformer.data.files import DataError, Files
+from lformer.parts import Prepared
 
 Array = np.ndarray[Any, Any]
 

@@ -11,12 +11,13 @@ import pytest
 from real import raw as real_raw
 from real import real
 
-from lformer.data import scaling as scalings
-from lformer.data.dataset import Array, Prepared, Raw, Request
+from lformer import scaling as scalings
+from lformer.data.dataset import Array, Raw, Request
 from lformer.data.files import DataError, Files
-from lformer.data.splits import hold_out_twice
 from lformer.data.ushcn import DATASET, missing, name_raw, prepare
 from lformer.data.ushcn_files import VARIABLES, pack
+from lformer.parts import Prepared
+from lformer.splitting import hold_out_twice
 
 RAW = "ushcn/ushcn_1990_2000.npz"
 needs_real = pytest.mark.skipif(not real(RAW), reason="raw file not at hand: set LFORMER_DATA")

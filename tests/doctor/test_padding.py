@@ -20,8 +20,8 @@ def test_padding_by_hand() -> None:
 
 def test_padding_is_that_of_training() -> None:
     """Pools of fifty batches, sorted within: measured on the batches that training would draw."""
-    from lformer.data.parts import POOL, PanelPart, Targets
     from lformer.doctor import layout
+    from lformer.parts import POOL, PanelPart, Targets
 
     assert layout.POOL == POOL
     rng = np.random.default_rng(3)

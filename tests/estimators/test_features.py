@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from lformer import LFormer, LFormerClassifier, LFormerRegressor, Panel
-from lformer.data.dataset import Targets
 from lformer.estimators import base
 from lformer.estimators.features import Features
 from lformer.estimators.hiding import HidingPart, hide_some
+from lformer.parts import Targets
 
 
 def two_series() -> Panel:

@@ -8,9 +8,9 @@ import pytest
 from sklearn.base import clone
 
 from lformer import Panel
-from lformer.data.dataset import Targets
 from lformer.estimators import LFormerForecaster, LFormerInterpolator
 from lformer.estimators.features import Features
+from lformer.parts import Targets
 
 SMALL: dict[str, Any] = {"width": 16, "heads": 1, "depth": 1, "lr": 0.02, "random_state": 0, "device": "cpu"}
 BOTH = [LFormerInterpolator, LFormerForecaster]

@@ -11,8 +11,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from lformer.data.dataset import Array, Targets
-from lformer.panel import Panel
+from lformer.panel import Array, Panel
+from lformer.parts import Targets
 
 Unobserved = Literal["rows", "query"]
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from lformer.data.scaling import Array, apply, minmax, standard
 from lformer.panel import Panel
+from lformer.scaling import Array, apply, minmax, standard
 
 LENGTHS = np.array([5, 0, 8, 3, 6])
 SERIES = np.array([0, 2, 3])

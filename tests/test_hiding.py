@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from lformer.data.dataset import Targets
-from lformer.data.hide import hide, random_rows, reconstruct
-from lformer.data.parts import PanelPart
+from lformer.hiding import hide, random_rows, reconstruct
 from lformer.panel import Panel
+from lformer.parts import PanelPart, Targets
 
 NAN = float("nan")
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.model_selection import train_test_split
 
-from lformer.data.splits import Array, by_group, cut, hold_out, hold_out_twice
+from lformer.splitting import Array, by_group, cut, hold_out, hold_out_twice
 
 
 def digest(*parts: Array) -> str:

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lformer import IrregularBatch
-from lformer.data.dataset import Array, Prepared, Targets
-from lformer.data.parts import POOL, PanelPart, splits_of
+from lformer.data.dataset import Array
 from lformer.panel import Panel
+from lformer.parts import POOL, PanelPart, Prepared, Targets, splits_of
 
 PLACES = ["series", "rows", "queries"]
 

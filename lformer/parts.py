@@ -4,16 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
 
 from lformer.batch import IrregularBatch
-from lformer.data.dataset import Array, Prepared, Targets
-from lformer.panel import Panel, padded_rows, runs, take_rows
+from lformer.panel import Array, Panel, padded_rows, runs, take_rows
 
 POOL = 50  # training batches sorted by length among themselves: little padding, and still a random order
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Targets:
+    """What is to be predicted.
+
+    Attributes:
+        values: (n, ...) for each series; (N, ...) for each row of the panel; (M, ...) for each query, all flat.
+        at: which of the three.
+        observed: bool like values, False where there is nothing to compare with; None if all count.
+        given: bool like values, True where the value was also an input; None if none was.
+        times: (M,) of the queries, in the frame of the panel's times.
+        first, lengths: (n,) the queries of each series.
+        weights: (n,) how much each series counts in the loss; None if all count 1.
+    """
+
+    values: Array
+    at: Literal["series", "rows", "queries"]
+    observed: Array | None = None
+    given: Array | None = None
+    times: Array | None = None
+    first: Array | None = None
+    lengths: Array | None = None
+    weights: Array | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Prepared:
+    """A data set by a protocol: all series in one panel, their targets, and which series belong to which part."""
+
+    panel: Panel
+    targets: Targets
+    train: Array
+    validation: Array
+    test: Array
 
 
 class Part(Protocol):
