@@ -26,7 +26,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Estimators are loaded when first asked for: they need scikit-learn and Lightning, the core does not."""
+    """Estimators are loaded when first asked for: they need scikit-learn, the core does not."""
     if name in __all__:
         from lformer import estimators
 

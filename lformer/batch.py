@@ -7,7 +7,7 @@ their differences are taken in float64 before anything is cast or moved.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Self
 
@@ -30,6 +30,7 @@ class IrregularBatch:
         lengths: (B,) valid rows; the rest is padding, on the right.
         start: (B,) float64, what was subtracted from the times.
         query_times: (B, Q) float64 since the start, where answers are wanted; None if at the rows or per series.
+        static: (B, S) covariates of each series as numbers; None if there are none.
         targets: what is to be predicted, of any shape (B, ...).
         targets_observed: bool like `targets`, False where a target does not count; None if all valid ones do.
         targets_given: bool like `targets`, True where a target was also among the values; None if none was.
@@ -44,6 +45,7 @@ class IrregularBatch:
     lengths: Tensor
     start: Tensor
     query_times: Tensor | None = None
+    static: Tensor | None = None
     targets: Tensor | None = None
     targets_observed: Tensor | None = None
     targets_given: Tensor | None = None
@@ -60,6 +62,7 @@ class IrregularBatch:
         lengths: ArrayLike | None = None,
         t0: ArrayLike | float | None = None,
         query_times: ArrayLike | None = None,
+        static: ArrayLike | None = None,
         targets: Tensor | None = None,
         targets_observed: Tensor | None = None,
         dtype: torch.dtype = torch.float32,
@@ -74,6 +77,7 @@ class IrregularBatch:
             t0: (B,) or a number, the start of each series in the unit of `times`; its first stamp if None. Give the
                 same start to every piece when a long series is fed in pieces.
             query_times: (B, Q) or (Q,), in the frame of `times`.
+            static: (B, S) covariates of each series, as finite numbers.
             targets: (B, ...) kept as they are.
             targets_observed: bool like targets.
             dtype: of values and deltas.
@@ -118,6 +122,11 @@ class IrregularBatch:
                 raise ValueError(f"query_times must have shape ({B}, Q) or (Q,); got {tuple(query.shape)}.")
             _refuse(~torch.isfinite(query), "query_times must be finite; row {} has query_times[{}] = {}.", query)
             query = query - start[:, None]
+        covariates = None if static is None else torch.as_tensor(static).to(dtype)
+        if covariates is not None:
+            if covariates.dim() != 2 or covariates.shape[0] != B:
+                raise ValueError(f"static must have shape ({B}, S), a row per series; got {tuple(covariates.shape)}.")
+            _refuse(~torch.isfinite(covariates), "static must be finite; series {}, column {} is {}.", covariates)
         if targets_observed is not None and (targets is None or targets_observed.shape != targets.shape):
             raise ValueError("targets_observed must have the shape of targets.")
         if targets is not None and targets.shape[:1] != (B,):
@@ -130,6 +139,7 @@ class IrregularBatch:
             lengths=count,
             start=start,
             query_times=query,
+            static=covariates,
             targets=targets,
             targets_observed=targets_observed,
         )
@@ -202,6 +212,11 @@ class IrregularBatch:
             count = rows if targets == "step" else queries
             longer |= {name: _longer(tensor, count) for name, tensor in beside.items() if tensor is not None}
         return replace(self, **longer)
+
+    def __getitem__(self, series: slice | Tensor) -> Self:
+        """Some of the series, with everything that belongs to them."""
+        chosen = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{name: tensor[series] for name, tensor in chosen.items() if tensor is not None})
 
     def to(self, device: torch.device | str) -> Self:
         """Move every tensor. Devices without float64 get times in float32; the deltas are already exact."""
@@ -301,8 +316,14 @@ def mean_interval(batch: IrregularBatch) -> Tensor:
     return ((last - batch.times[:, 0]) / (batch.lengths - 1).clamp(min=1)).to(batch.deltas.dtype)
 
 
-def median_interval(batches: Sequence[IrregularBatch]) -> float:
+def median_interval(batches: Iterable[IrregularBatch]) -> float:
     """Median positive interval over all series, what `LFormer.first_interval` is set to; 1.0 if there is none."""
     deltas = torch.cat([batch.deltas[batch.deltas > 0].flatten() for batch in batches])
     median = float(deltas.median()) if deltas.numel() else math.nan
     return median if math.isfinite(median) else 1.0
+
+
+def median_span(batches: Sequence[IrregularBatch]) -> float:
+    """Median time from the first to the last row of a series; 0.0 if there are no series."""
+    spans = torch.cat([(b.times.amax(dim=1) - b.times[:, 0])[b.lengths > 0] for b in batches if b.times.shape[1]])
+    return float(spans.median()) if spans.numel() else 0.0

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from lformer.batch import IrregularBatch
-from lformer.data import Part
+from lformer.devices import device_of
 from lformer.ops.checks import skip_value_checks
+from lformer.parts import Part
 from lformer.tasks import Task
 
 
@@ -28,22 +30,30 @@ def predict(model: nn.Module, task: Task, part: Part, batch_size: int = 64) -> l
 @torch.no_grad()
 def evaluate(model: nn.Module, task: Task, part: Part, batch_size: int = 64) -> dict[str, float]:
     """Every metric of the task over a whole part."""
-    sums = dict.fromkeys(task.metrics, torch.zeros(2, dtype=torch.float64))
-    for batch, prediction in _answers(model, task, part, batch_size):
-        for name, metric in task.metrics.items():
-            sums[name] = sums[name] + metric.sums(prediction, batch).to(sums[name].device)
-    return {name: metric.finish(sums[name]) for name, metric in task.metrics.items()}
+    kept: dict[str, list[Tensor]] = {name: [torch.zeros(0, 2, dtype=torch.float64)] for name in task.metrics}
+    for batch, output in _answers(model, task, part, batch_size):
+        for name, found in kept.items():
+            found.append(task.collect(name, output, batch).cpu())
+    return {name: task.metrics[name].finish(torch.cat(found)) for name, found in kept.items()}
 
 
 def _answers(model: nn.Module, task: Task, part: Part, batch_size: int) -> Iterator[tuple[IrregularBatch, Tensor]]:
-    device = next(model.parameters()).device
+    device = device_of(model)
     was_training = model.training
     model.eval()
     try:
         for batch in part.batches(batch_size):
-            moved = batch.to(device)
+            moved = as_precise(batch, model).to(device)
             with skip_value_checks():
                 prediction = task.predict(model, moved).float()
             yield moved, prediction
     finally:
         model.train(was_training)
+
+
+def as_precise(batch: IrregularBatch, model: nn.Module) -> IrregularBatch:
+    """The batch with float64 values if the model is float64, whatever it was read as."""
+    first = next(model.parameters(), None)
+    if first is None or first.dtype != torch.float64:
+        return batch
+    return replace(batch, values=batch.values.double(), deltas=batch.deltas.double())

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from lformer.panel import Array, Panel
+from lformer.panel import Array, Panel, without_rows
 from lformer.parts import Targets
 
 Unobserved = Literal["rows", "query"]
@@ -47,7 +47,7 @@ def hide(panel: Panel, hidden: Array, unobserved: Unobserved) -> tuple[Panel, Ta
         values[hidden] = 0
         return replace(panel, values=values, observed=given), replace(reconstruct(panel), given=given)
     asked = Targets(
-        values=panel.values,
+        values=_in_units(panel),
         at="queries",
         observed=panel.observed,
         given=given,
@@ -61,7 +61,7 @@ def hide(panel: Panel, hidden: Array, unobserved: Unobserved) -> tuple[Panel, Ta
 def reconstruct(panel: Panel) -> Targets:
     """The panel's own values as targets at its rows: all that was measured is also given."""
     given = np.ones(panel.values.shape, bool) if panel.observed is None else panel.observed
-    return Targets(values=panel.values, at="rows", observed=panel.observed, given=given)
+    return Targets(values=_in_units(panel), at="rows", observed=panel.observed, given=given)
 
 
 def random_rows(panel: Panel, share: float, seed: int) -> Array:
@@ -85,6 +85,13 @@ def random_rows(panel: Panel, share: float, seed: int) -> Array:
     return hidden
 
 
+def _in_units(panel: Panel) -> Array:
+    """The values as numbers in their own units; whole numbers may be worth a fraction each."""
+    if panel.scale == 1.0 and panel.values.dtype.kind == "f":
+        return panel.values
+    return (panel.values * panel.scale).astype(np.float32)
+
+
 def _one_after_the_other(panel: Panel) -> bool:
     ends = np.cumsum(panel.lengths)
     return bool((panel.first == ends - panel.lengths).all()) and int(panel.lengths.sum()) == len(panel.times)
@@ -95,18 +102,3 @@ def _given(panel: Panel, hidden: Array) -> Array:
     given = np.ones(panel.values.shape, bool) if panel.observed is None else panel.observed.copy()
     given[hidden] = False
     return given
-
-
-def without_rows(panel: Panel, hidden: Array) -> Panel:
-    """The panel without some of its rows; a series may lose all."""
-    shown = ~hidden
-    before = np.concatenate([[0], np.cumsum(shown)])  # shown rows before each row
-    first, ends = before[panel.first], before[panel.first + panel.lengths]
-    return replace(
-        panel,
-        times=panel.times[shown],
-        values=panel.values[shown],
-        observed=None if panel.observed is None else panel.observed[shown],
-        first=first,
-        lengths=ends - first,
-    )

@@ -1,14 +1,14 @@
-"""Errors as the published tables define them: means over the entries of a whole part, however it is batched.
+"""Errors as the published tables define them: over the entries of a whole part, however it is batched.
 
-A metric is summed batch by batch, `total` and `count` in float64, and finished once. So series of different lengths
-weigh by their entries, and neither batch size nor padding changes a figure.
+A metric collects a few numbers from every batch, in float64, and is finished once. So series of different lengths weigh
+by their entries, and neither batch size nor padding changes a figure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from lformer.batch import IrregularBatch
 
 Error = Callable[[Tensor, Tensor], Tensor]  # (prediction, target) -> error of each entry or point
 Where = Callable[[IrregularBatch], Tensor]  # which entries of the targets count
+
+
+# --- errors of single entries ---
 
 
 def absolute(prediction: Tensor, target: Tensor) -> Tensor:
@@ -44,6 +47,9 @@ def correct(scores: Tensor, target: Tensor) -> Tensor:
     return (scores.argmax(dim=-1) == target).to(torch.float64)
 
 
+# --- which entries count ---
+
+
 def all_targets(batch: IrregularBatch) -> Tensor:
     """Every target there is something to compare with."""
     targets = targets_of(batch)
@@ -56,53 +62,21 @@ def unseen_targets(batch: IrregularBatch) -> Tensor:
     return counted if batch.targets_given is None else counted & ~batch.targets_given
 
 
-def points(begin: int, end: int | None) -> Where:
-    """Those of the points from `begin` to before `end` of each series."""
-    return partial(_between, begin, end)
+def first_half(batch: IrregularBatch) -> Tensor:
+    """Those of the first half of the points of each series."""
+    return _from_middle(batch, before=True)
 
 
-def _between(begin: int, end: int | None, batch: IrregularBatch) -> Tensor:
+def second_half(batch: IrregularBatch) -> Tensor:
+    """Those of the second half of the points of each series."""
+    return _from_middle(batch, before=False)
+
+
+def _from_middle(batch: IrregularBatch, before: bool) -> Tensor:
     counted = all_targets(batch)
-    inside = torch.zeros_like(counted)
-    inside[:, begin:end] = True
-    return counted & inside
-
-
-@dataclass(frozen=True)
-class Metric:
-    """The mean of an error over some targets, or its root."""
-
-    error: Error
-    where: Where = all_targets
-    root: bool = False
-
-    def sums(self, prediction: Tensor, batch: IrregularBatch) -> Tensor:
-        """(2,) float64: the total over one batch, and over how many."""
-        error, counted = masked(self.error, prediction, batch, self.where)
-        total = torch.where(counted, error.to(torch.float64), 0.0).sum()
-        return torch.stack([total, counted.sum().to(torch.float64)])
-
-    def finish(self, sums: Tensor) -> float:
-        """The figure, from the sums of all batches; NaN if nothing counted."""
-        total, count = sums.tolist()
-        mean = total / count if count else float("nan")
-        return float(mean**0.5) if self.root else mean
-
-
-def masked(error: Error, prediction: Tensor, batch: IrregularBatch, where: Where) -> tuple[Tensor, Tensor]:
-    """Error and mask of the same shape; a point summed over its coordinates counts if all of them do."""
-    targets = targets_of(batch)
-    found, counted = error(prediction, targets), where(batch)
-    return found, (counted.all(dim=-1) if counted.dim() > found.dim() else counted)
-
-
-def mean_loss(error: Error, prediction: Tensor, batch: IrregularBatch) -> Tensor:
-    """The mean over all targets of a batch, to train on; weighted if its series have weights."""
-    found, counted = masked(error, prediction, batch, all_targets)
-    found = torch.where(counted, found, 0.0)
-    if batch.weights is not None:
-        found = found * batch.weights.to(found.dtype).reshape(-1, *(1,) * (found.dim() - 1))
-    return found.sum() / counted.sum().clamp(min=1)
+    points = counted.shape[1]
+    first = torch.arange(points, device=counted.device) < points // 2
+    return counted & (first if before else ~first).reshape(-1, *(1,) * (counted.dim() - 2))
 
 
 def targets_of(batch: IrregularBatch) -> Tensor:
@@ -110,3 +84,121 @@ def targets_of(batch: IrregularBatch) -> Tensor:
     if batch.targets is None:
         raise ValueError("the batch has no targets; give them to IrregularBatch.build(..., targets=...).")
     return batch.targets
+
+
+# --- figures of a whole part ---
+
+
+class Metric(Protocol):
+    """A figure of a whole part.
+
+    `best` says whether a small or a large value is good; `scaled`, whether answers and targets are compared in units of
+    the targets' deviation (see `Task`) and not in their own.
+    """
+
+    @property
+    def best(self) -> Literal["min", "max"]: ...
+    @property
+    def scaled(self) -> bool: ...
+
+    def collect(self, prediction: Tensor, targets: Tensor, batch: IrregularBatch) -> Tensor:
+        """(N, 2) float64, what is kept of one batch."""
+        ...
+
+    def finish(self, kept: Tensor) -> float:
+        """The figure, from what was kept of all batches; NaN if nothing counted."""
+        ...
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of an error over some targets, or its root."""
+
+    error: Error
+    where: Where = all_targets
+    root: bool = False
+    scaled: bool = False
+    best: Literal["min", "max"] = "min"
+
+    def collect(self, prediction: Tensor, targets: Tensor, batch: IrregularBatch) -> Tensor:
+        """(1, 2): the total over one batch, and over how many."""
+        error, counted = masked(self.error(prediction, targets), self.where(batch))
+        total = torch.where(counted, error.to(torch.float64), 0.0).sum()
+        return torch.stack([total, counted.sum().to(torch.float64)])[None]
+
+    def finish(self, kept: Tensor) -> float:
+        total, count = kept.sum(dim=0).tolist()
+        mean = total / count if count else float("nan")
+        return float(mean**0.5) if self.root else mean
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """How well the score of the second of two classes ranks the series of a part.
+
+    Attributes:
+        area: under the receiver operating characteristic ("roc"), or "precision", the average precision.
+    """
+
+    area: Literal["roc", "precision"]
+    scaled: bool = False
+    best: Literal["min", "max"] = "max"
+
+    def collect(self, prediction: Tensor, targets: Tensor, batch: IrregularBatch) -> Tensor:
+        """(N, 2): score and class of each target that counts."""
+        score = (prediction[..., 1] - prediction[..., 0]).to(torch.float64)
+        pairs = torch.stack([score, targets.to(torch.float64)], dim=-1)
+        return pairs[all_targets(batch)]
+
+    def finish(self, kept: Tensor) -> float:
+        return (roc_area if self.area == "roc" else average_precision)(kept[:, 0], kept[:, 1])
+
+
+def roc_area(scores: Tensor, positive: Tensor) -> float:
+    """Share of the pairs of a positive and a negative that are in the right order, ties counting half.
+
+    Example:
+        >>> roc_area(torch.tensor([0.1, 0.4, 0.35, 0.8]), torch.tensor([0.0, 0.0, 1.0, 1.0]))
+        0.75
+    """
+    _, which, count = torch.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (count.cumsum(0) - (count - 1) / 2).to(torch.float64)[which]  # equal scores share the mean of their ranks
+    positives = float(positive.sum())
+    negatives = len(positive) - positives
+    if not positives or not negatives:
+        return float("nan")
+    return (float(ranks[positive > 0].sum()) - positives * (positives + 1) / 2) / (positives * negatives)
+
+
+def average_precision(scores: Tensor, positive: Tensor) -> float:
+    """Precision at each score, weighted by how many of the positives have it.
+
+    Example:
+        >>> round(average_precision(torch.tensor([0.1, 0.4, 0.35, 0.8]), torch.tensor([0.0, 0.0, 1.0, 1.0])), 4)
+        0.8333
+    """
+    values, which = torch.unique(-scores, return_inverse=True)  # highest score first
+    found = torch.zeros(len(values), dtype=torch.float64, device=scores.device)
+    hits = found.index_add(0, which, positive.to(torch.float64))
+    shown = found.index_add(0, which, torch.ones_like(positive, dtype=torch.float64))
+    positives = float(hits.sum())
+    if not positives:
+        return float("nan")
+    return float((hits.cumsum(0) / shown.cumsum(0) * hits).sum()) / positives
+
+
+# --- what training minimises ---
+
+
+def masked(error: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """Error and mask of the same shape; a point summed over its coordinates counts if all of them do."""
+    return error, (counted.all(dim=-1) if counted.dim() > error.dim() else counted)
+
+
+def mean_loss(error: Tensor, batch: IrregularBatch) -> Tensor:
+    """The mean error over all targets of a batch that count; weighted if its series have weights."""
+    found, counted = masked(error, all_targets(batch))
+    found = torch.where(counted, found, 0.0)
+    if batch.weights is not None:
+        found = found * batch.weights.to(found.dtype).reshape(-1, *(1,) * (found.dim() - 1))
+    return found.sum() / counted.sum().clamp(min=1)

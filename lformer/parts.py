@@ -1,4 +1,8 @@
-"""What a data set is to the trainer: three parts that hand out batches."""
+"""What a data set is to the trainer: targets, a prepared set, and three parts that hand out batches.
+
+Data sets and estimators both end here: series in one `Panel`, what is asked of them in `Targets`, and which series are
+for training, validation and test. `splits_of` makes the three parts of that.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,8 @@ import numpy as np
 import torch
 
 from lformer.batch import IrregularBatch
-from lformer.panel import Array, Panel, padded_rows, runs, take_rows
+from lformer.covariates import Covariates
+from lformer.panel import Array, Panel, drop_observations, padded_rows, runs, take_rows
 
 POOL = 50  # training batches sorted by length among themselves: little padding, and still a random order
 
@@ -65,12 +70,35 @@ class Part(Protocol):
         """How many batches `training_batches` gives."""
         ...
 
-    def training_batches(self, size: int, epoch: int) -> Iterator[IrregularBatch]:
-        """One epoch of training, as a function of the data set's seed and the epoch alone."""
+    def training_batches(self, size: int, epoch: int, drop_fraction: float = 0.0) -> Iterator[IrregularBatch]:
+        """One epoch of training, as a function of the data set's seed and the epoch alone.
+
+        About `drop_fraction` of the observations, rows and channels of each series is left out, others in every epoch.
+        """
         ...
 
 
 P = TypeVar("P", bound=Part, covariant=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """What a model must fit to be trained on a data set.
+
+    Attributes:
+        inputs: channels of a row; of frames, pixels.
+        outputs: numbers per answer: classes, or targets.
+        answer: one per "series", per "step" (row) or per "query".
+        statics: numbers of static covariates.
+        shift, scale: of each output, the mean and deviation of the training targets; empty where they are classes.
+    """
+
+    inputs: int
+    outputs: int
+    answer: Literal["series", "step", "query"]
+    statics: int = 0
+    shift: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,7 +108,9 @@ class Splits(Generic[P]):
     Attributes:
         name: of the data set.
         train, validation, test: the parts.
+        spec: what a model must fit.
         task: what is asked, as in `data.load(task=...)`.
+        metrics: what a table prints of it, where that is not what the task usually prints; the first one selects.
         partial: what the files at hand lack of the complete set; "" if nothing. Beware of comparing what is derived
             from a partial set with published figures.
         fingerprint: of everything the prepared set depends on: files, protocol, seed, version of the preparation.
@@ -90,7 +120,9 @@ class Splits(Generic[P]):
     train: P
     validation: P
     test: P
+    spec: Spec
     task: str = ""
+    metrics: tuple[str, ...] = ()
     partial: str = ""
     fingerprint: str = ""
 
@@ -105,6 +137,9 @@ class PanelPart:
         members: (n,) where the series of `panel` lie among those of the targets.
         seed: of the order in training.
         partial: as in `Splits`.
+        static: (n, S) float32, covariates of the series of `panel`; None if there are none.
+        precise: whether values stay in float64 if the panel has them so: a model that scales them itself then loses no
+            digit of a channel whose mean is far larger than its deviation.
     """
 
     panel: Panel
@@ -112,6 +147,8 @@ class PanelPart:
     members: Array
     seed: int
     partial: str = ""
+    static: Array | None = None
+    precise: bool = False
 
     def __len__(self) -> int:
         return len(self.panel)
@@ -126,8 +163,14 @@ class PanelPart:
         """Batches in which every series occurs once."""
         return -(-len(self) // size)
 
-    def training_batches(self, size: int, epoch: int) -> Iterator[IrregularBatch]:
+    def training_batches(self, size: int, epoch: int, drop_fraction: float = 0.0) -> Iterator[IrregularBatch]:
         """Every series once, in an order of (seed, epoch), series of similar length together."""
+        if drop_fraction:
+            if self.targets.at == "rows":
+                raise ValueError("drop_fraction leaves rows out, and these targets stand at rows; set it to 0.")
+            left = drop_observations(self.panel, drop_fraction, np.random.default_rng([self.seed, epoch]))
+            yield from replace(self, panel=left).training_batches(size, epoch)
+            return
         rng = np.random.RandomState([self.seed, epoch])
         order = rng.permutation(len(self))
         pool = np.arange(len(self)) // (POOL * size)
@@ -140,7 +183,12 @@ class PanelPart:
         asked = self._asked(index)
         if self.targets.weights is not None:
             asked["weights"] = torch.from_numpy(self.targets.weights[self.members[index]])
-        return replace(self.panel.batch(index), index=torch.from_numpy(np.asarray(index, np.int64)), **asked)
+        if self.static is not None:
+            asked["static"] = torch.from_numpy(self.static[index])
+        wide = self.precise and self.panel.values.dtype == np.float64
+        batch = self.panel.batch(index, torch.float64 if wide else torch.float32)
+        asked |= {"index": torch.from_numpy(np.asarray(index, np.int64)), "deltas": batch.deltas.float()}
+        return replace(batch, **asked)
 
     def _asked(self, index: Array) -> dict[str, torch.Tensor]:
         """Targets in the layout of the batch, and the times they are asked at."""
@@ -196,11 +244,51 @@ def _tensors(targets: Targets, pick: Any) -> dict[str, torch.Tensor]:
 
 
 def splits_of(
-    prepared: Prepared, name: str, task: str, seed: int, partial: str = "", fingerprint: str = ""
+    prepared: Prepared,
+    name: str,
+    task: str,
+    seed: int,
+    partial: str = "",
+    fingerprint: str = "",
+    covariates: Covariates | None = None,
+    metrics: tuple[str, ...] = (),
+    precise: bool = False,
 ) -> Splits[PanelPart]:
-    """The three parts of a prepared set."""
+    """The three parts of a prepared set; covariates are coded as in its training part, unless a coding is given."""
+    panel, targets = prepared.panel, prepared.targets
+    static = None
+    if panel.static is not None:
+        coding = Covariates.fit(panel.static.iloc[prepared.train]) if covariates is None else covariates
+        static = coding.encode(panel.static) if coding.width else None
     parts = {
-        part: PanelPart(prepared.panel[members], prepared.targets, np.asarray(members), seed, partial)
+        part: PanelPart(
+            panel[members],
+            targets,
+            np.asarray(members),
+            seed,
+            partial,
+            None if static is None else static[members],
+            precise,
+        )
         for part, members in (("train", prepared.train), ("validation", prepared.validation), ("test", prepared.test))
     }
-    return Splits(name=name, task=task, partial=partial, fingerprint=fingerprint, **parts)
+    spec = spec_of(panel, targets, prepared.train, 0 if static is None else static.shape[1])
+    return Splits(name=name, task=task, spec=spec, metrics=metrics, partial=partial, fingerprint=fingerprint, **parts)
+
+
+def spec_of(panel: Panel, targets: Targets, train: Array, statics: int = 0) -> Spec:
+    """What a model must fit to answer these targets; means and deviations are those of the training series."""
+    answer: Any = {"series": "series", "rows": "step", "queries": "query"}[targets.at]
+    inputs = int(np.prod(panel.values.shape[1:]))
+    if targets.values.dtype.kind in "iub":
+        classes = int(targets.values.max(initial=0)) + 1
+        return Spec(inputs=inputs, outputs=classes, answer=answer, statics=statics)
+    shift: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+    if targets.at == "series":
+        known = targets.values[train].astype(np.float64)
+        deviation = known.std(axis=0)
+        shift, scale = tuple(known.mean(axis=0).tolist()), tuple(np.where(deviation > 0, deviation, 1.0).tolist())
+    return Spec(
+        inputs=inputs, outputs=targets.values.shape[1], answer=answer, statics=statics, shift=shift, scale=scale
+    )

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from types import TracebackType
+from typing import Self
 
-import pytorch_lightning as pl
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 
-class TrainingBar(pl.Callback):
-    """One line for the whole run: steps, loss, validation metric, time left."""
+class TrainingBar:
+    """One line for a whole run: steps, loss, validation metric, time left. Shown inside a `with`.
 
-    def __init__(self, name: str, latest: Callable[[], str]) -> None:
-        self.latest = latest
+    Args:
+        name: what is trained on.
+        total: steps in all.
+        done: steps of an earlier process.
+        shown: False shows nothing.
+    """
+
+    def __init__(self, name: str, total: int, done: int = 0, shown: bool = True) -> None:
         self.progress = Progress(
             TextColumn(f"[bold]{name}"),
             BarColumn(bar_width=16),
@@ -22,22 +27,23 @@ class TrainingBar(pl.Callback):
             TextColumn("loss {task.fields[loss]:.2e}"),
             TextColumn("{task.fields[validation]}"),
             TimeRemainingColumn(elapsed_when_finished=True),
+            disable=not shown,
         )
+        self.bar = self.progress.add_task("train", total=total, completed=done, loss=math.nan, validation="")
 
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        total = int(trainer.estimated_stepping_batches)
-        self.bar = self.progress.add_task(
-            "train", total=total, completed=trainer.global_step, loss=math.nan, validation=self.latest()
-        )
+    def __enter__(self) -> Self:
         self.progress.start()
+        return self
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    def step(self, loss: float) -> None:
+        """One more step, and its loss."""
+        self.progress.update(self.bar, advance=1, loss=loss)
+
+    def validated(self, name: str, value: float) -> None:
+        """The metric that selects, after an epoch."""
+        self.progress.update(self.bar, validation=f"val {name} {value:.3g}")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.progress.update(self.bar, advance=1, loss=float(outputs["loss"]))
-
-    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self.progress.update(self.bar, validation=self.latest())
-
-    def teardown(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
         self.progress.stop()

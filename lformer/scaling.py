@@ -1,26 +1,73 @@
-"""Scaling of values by statistics of some series: a shift and a factor per channel."""
+"""Scaling of values by statistics of some series: a shift and a factor per channel, and bounds for wild values."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 
-from lformer.panel import Panel
+from lformer.panel import Array, Panel
 
-Array = np.ndarray[Any, Any]
+Kind = Literal["standard", "minmax", "robust"]
+TAIL = 0.005  # share of the values at either end that has no say in the robust scale of a channel
 
 
-def standard(panel: Panel, series: Array) -> tuple[Array, Array]:
-    """Mean and standard deviation of each channel over the observed values of some series.
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """How values become numbers near 1: `(clip(values, low, high) - shift) / scale`, by channel.
+
+    Attributes:
+        shift, scale: (C,) subtracted, then divided by.
+        low, high: (C,) bounds beyond which a value counts as the bound; infinite where there are none.
+    """
+
+    shift: Array
+    scale: Array
+    low: Array
+    high: Array
+
+    def apply(self, panel: Panel) -> Panel:
+        """The panel with scaled values in float32, computed in float64; unobserved values stay 0."""
+        values = np.empty(panel.values.shape, np.float32)
+        for c in range(values.shape[-1]):
+            column = np.clip(_column(panel, c), self.low[c], self.high[c])
+            values[..., c] = (column - self.shift[c]) / self.scale[c]
+        if panel.observed is not None:
+            values[~panel.observed] = 0
+        return panel.with_values(values)
+
+
+def fit(panel: Panel, series: Array, kind: Kind) -> Scale:
+    """The scale of each channel by the observed values of some series.
+
+    Args:
+        panel: the series, in their own units.
+        series: (n,) which of them count: the training ones.
+        kind: "standard" by mean and standard deviation; "minmax" to [0, 1]; "robust" by mean and deviation without the
+            tails, with bounds one deviation outside of them, for records with artefacts.
 
     A row counts once for every series it belongs to, so windows that overlap weigh as they do in training. A channel
-    that never changes gets the deviation 1.
-
-    Returns:
-        shift (C,) and scale (C,), for `(values - shift) / scale`.
+    that never changes, or was never observed, gets the scale 1.
     """
+    if kind == "robust":
+        return _robust(panel[series].compact())
+    shift, scale = (_standard if kind == "standard" else _minmax)(panel, series)
+    return Scale(shift, scale, np.full(len(shift), -np.inf), np.full(len(shift), np.inf))
+
+
+def scaled(panel: Panel, train: Array, kind: str) -> Panel:
+    """The panel scaled by its training series; as it is for "none" and "published", which a data set does itself."""
+    if kind in ("none", "published"):
+        return panel
+    if kind not in get_args(Kind):
+        raise ValueError(f"scaling must be published, none, standard, minmax or robust; got {kind!r}.")
+    return fit(panel, train, kind).apply(panel)  # type: ignore[arg-type]
+
+
+def _standard(panel: Panel, series: Array) -> tuple[Array, Array]:
+    """Mean (C,) and standard deviation (C,)."""
     mean, deviation = np.zeros(panel.values.shape[-1]), np.ones(panel.values.shape[-1])
     for c, values, weight in _channels(panel, series):
         total = max(weight.sum(), 1)
@@ -32,8 +79,8 @@ def standard(panel: Panel, series: Array) -> tuple[Array, Array]:
     return mean, deviation
 
 
-def minmax(panel: Panel, series: Array) -> tuple[Array, Array]:
-    """Least value and range of each channel over the observed values of some series; a range of 0 counts as 1."""
+def _minmax(panel: Panel, series: Array) -> tuple[Array, Array]:
+    """Least value (C,) and range (C,)."""
     low, reach = np.zeros(panel.values.shape[-1]), np.ones(panel.values.shape[-1])
     for c, values, weight in _channels(panel, series):
         low[c], high = _bounds(values, weight)
@@ -41,14 +88,29 @@ def minmax(panel: Panel, series: Array) -> tuple[Array, Array]:
     return low, reach
 
 
-def apply(panel: Panel, shift: Array, scale: Array) -> Panel:
-    """The panel with `(values - shift) / scale` in float32, computed in float64; unobserved values stay 0."""
-    values = np.empty(panel.values.shape, np.float32)
-    for c in range(values.shape[-1]):
-        values[..., c] = (panel.values[..., c].astype(np.float64) - shift[c]) / scale[c]
-    if panel.observed is not None:
-        values[~panel.observed] = 0
-    return panel.with_values(values)
+def _robust(panel: Panel) -> Scale:
+    """By all series of a compact panel."""
+    observed = np.ones(panel.values.shape, bool) if panel.observed is None else panel.observed
+    columns = [_without_tails(_column(panel, c)[observed[..., c]]) for c in range(panel.values.shape[-1])]
+    return Scale(*np.transpose(columns))
+
+
+def _without_tails(values: Array) -> tuple[float, float, float, float]:
+    """Shift, scale, low and high of one channel."""
+    if not len(values):
+        return 0.0, 1.0, -np.inf, np.inf
+    low, high = np.quantile(values, [TAIL, 1 - TAIL])
+    inner = np.clip(values, low, high)
+    deviation = float(inner.std()) if high > low else 0.0
+    if deviation == 0:  # all but the tails are one number
+        deviation = float(values.std()) if values.max() > values.min() else 1.0
+    return float(inner.mean()), deviation, float(low) - deviation, float(high) + deviation
+
+
+def _column(panel: Panel, channel: int) -> Array:
+    """(N, ...) float64, one channel in its own units."""
+    values = panel.values[..., channel].astype(np.float64)
+    return values if panel.scale == 1.0 else values * panel.scale
 
 
 def _channels(panel: Panel, series: Array) -> Iterator[tuple[int, Array, Array]]:
@@ -61,7 +123,7 @@ def _channels(panel: Panel, series: Array) -> Iterator[tuple[int, Array, Array]]
     np.add.at(ends, panel.first[series] + panel.lengths[series], -1)
     count = ends.cumsum()[:-1].reshape(-1, *(1,) * (panel.values.ndim - 2))
     for c in range(panel.values.shape[-1]):
-        values = panel.values[..., c].astype(np.float64)
+        values = _column(panel, c)
         observed = np.True_ if panel.observed is None else panel.observed[..., c]
         yield c, values, np.broadcast_to(count * observed, values.shape)
 

@@ -58,3 +58,53 @@ def by_group(groups: Array, seed: int, shares: tuple[float, float] = (0.7, 0.85)
         np.flatnonzero(np.isin(member, part)) for part in cut(len(names), seed, shares)
     )  # members stay in their order
     return train, validation, test
+
+
+def stratified_folds(labels: Array, count: int, seed: int) -> Array:
+    """The fold of each member, every class spread evenly, as scikit-learn's `StratifiedKFold` draws them.
+
+    Args:
+        labels: (n,) class of each member.
+        count: how many folds.
+        seed: of the draw.
+
+    Returns:
+        (n,) numbers from 0 to `count - 1`.
+
+    Example:
+        >>> folds = stratified_folds(np.array([0, 1, 0, 0, 1, 0]), 2, seed=1)
+        >>> np.bincount(folds).tolist(), np.bincount(folds[[1, 4]]).tolist()
+        ([3, 3], [1, 1])
+    """
+    rng = np.random.RandomState(seed)
+    classes, first = np.unique(labels, return_index=True)
+    classes = classes[np.argsort(first)]  # by first appearance
+    sizes = [int((labels == name).sum()) for name in classes]
+    dealt = np.arange(len(labels)) % count  # to all members in order of class
+    starts = np.cumsum([0, *sizes])
+    folds = np.empty(len(labels), np.int64)
+    for k, name in enumerate(classes):
+        hand = np.sort(dealt[starts[k] : starts[k + 1]])
+        rng.shuffle(hand)
+        folds[labels == name] = hand
+    return folds
+
+
+def hold_out_stratified(labels: Array, share: float, seed: int) -> tuple[Array, Array]:
+    """The rest and a random share of every class, rounded up, but never all of it; members stay in their order.
+
+    Where no class has a member to spare, both are everybody.
+
+    Example:
+        >>> rest, held = hold_out_stratified(np.array([0, 1] * 20), 0.15, seed=0)
+        >>> len(rest), len(held), int((held % 2).sum())
+        (34, 6, 3)
+    """
+    rng = np.random.RandomState(seed)
+    held = np.zeros(len(labels), bool)
+    for name in np.unique(labels):
+        members = np.flatnonzero(labels == name)
+        held[rng.permutation(members)[: min(math.ceil(share * len(members)), len(members) - 1)]] = True
+    if not held.any():
+        return np.arange(len(labels)), np.arange(len(labels))
+    return np.flatnonzero(~held), np.flatnonzero(held)

@@ -1,10 +1,13 @@
-"""What is asked of a model: the kind of answer, a loss to train on, metrics to report, and the one that selects."""
+"""What is asked of a model: the kind of answer, a loss to train on, metrics, the one that selects, those of a table.
+
+`TASKS` has one entry per task; `for_splits` gives the one a data set was loaded for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import torch
@@ -12,9 +15,11 @@ from torch import Tensor, nn
 
 from lformer import metrics
 from lformer.batch import IrregularBatch
-from lformer.data import PanelPart, Splits
-from lformer.data.spirals import HALF, SpiralPart
-from lformer.metrics import Metric
+from lformer.metrics import Error, Mean, Metric, Ranking
+from lformer.parts import Spec, Splits
+
+Answer = Literal["series", "step", "query"]
+PERCENT, THOUSANDTHS = 100.0, 1000.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,128 +27,209 @@ class Task:
     """A task on `batch.targets`.
 
     Attributes:
-        name: as printed.
+        name: as in `data.load(task=...)`.
         answer: the head a model needs: one answer per "series", per "step" (row) or per "query".
         outputs: how many numbers an answer has.
-        loss: (prediction, batch) -> (), what training minimises.
+        error: of each entry or point; training minimises its mean, in units of `scale`.
         metrics: by name, of a whole part.
         monitor: the metric of the validation part that selects the model.
-        direction: whether a small or a large value of it is good.
-        shift, scale: prediction = shift + scale · output of the model, so that a model works with numbers near 1.
+        printed: the metrics of a table, and in which multiples it prints them.
+        shift, scale: of each output, so that a model works with numbers near 1: prediction = shift + scale · output.
+            Empty if it answers in the units of the targets.
     """
 
     name: str
-    answer: Literal["series", "step", "query"]
+    answer: Answer
     outputs: int
-    loss: Callable[[Tensor, IrregularBatch], Tensor]
-    metrics: dict[str, Metric]
+    error: Error
+    metrics: Mapping[str, Metric]
     monitor: str
-    direction: Literal["min", "max"]
-    shift: float = 0.0
-    scale: float = 1.0
+    printed: Mapping[str, float] = field(default_factory=dict)
+    shift: Sequence[float] = ()
+    scale: Sequence[float] = ()
 
     def __post_init__(self) -> None:
-        if self.monitor not in self.metrics:
-            raise ValueError(f"monitor must be one of the metrics {', '.join(self.metrics)}; got {self.monitor!r}.")
+        for name in (self.monitor, *self.printed):
+            if name not in self.metrics:
+                raise ValueError(f"{name!r} is not one of the metrics of {self.name}: {', '.join(self.metrics)}.")
+        if len(self.shift) not in (0, self.outputs) or len(self.shift) != len(self.scale):
+            raise ValueError(f"shift and scale must have {self.outputs} numbers each, or none.")
 
-    def predict(self, model: nn.Module, batch: IrregularBatch) -> Tensor:
-        """The model's answer in the units of the targets."""
-        output = model(batch)
-        if output.shape[-1] != self.outputs:
-            raise ValueError(f"{self.name} needs {self.outputs} outputs; the model gives {output.shape[-1]}.")
-        return output if (self.shift, self.scale) == (0.0, 1.0) else self.shift + self.scale * output
+    @property
+    def direction(self) -> Literal["min", "max"]:
+        """Whether a small or a large value of the monitored metric is good."""
+        return self.metrics[self.monitor].best
 
     def better(self, value: float, than: float) -> bool:
         """Whether one value of the monitored metric beats another."""
         return value < than if self.direction == "min" else value > than
 
+    def predict(self, model: nn.Module, batch: IrregularBatch) -> Tensor:
+        """The model's answer, in its own units."""
+        output: Tensor = model(batch)
+        if output.shape[-1] != self.outputs:
+            raise ValueError(f"{self.name} needs {self.outputs} outputs; the model gives {output.shape[-1]}.")
+        return output
 
-def classify(
-    classes: int, answer: Literal["series", "step"] = "series", of_class: Sequence[float] | None = None
-) -> Task:
+    def loss(self, output: Tensor, batch: IrregularBatch) -> Tensor:
+        """What training minimises, ()."""
+        return metrics.mean_loss(self.error(output, self.encode(metrics.targets_of(batch))), batch)
+
+    def weight(self, batch: IrregularBatch) -> Tensor:
+        """How many targets of a batch the loss is the mean of, ()."""
+        counted = metrics.all_targets(batch)
+        points = self.error in (metrics.summed_squared, metrics.summed_absolute)
+        return (counted.all(dim=-1) if points else counted).sum()
+
+    def collect(self, name: str, output: Tensor, batch: IrregularBatch) -> Tensor:
+        """What one metric keeps of a batch."""
+        metric, targets = self.metrics[name], metrics.targets_of(batch)
+        if not self.scale:
+            return metric.collect(output, targets, batch)
+        if metric.scaled:
+            return metric.collect(output, self.encode(targets), batch)
+        return metric.collect(self.decode(output), targets, batch)
+
+    def encode(self, targets: Tensor) -> Tensor:
+        """Targets as the model should answer them; in float64 until they are near 1."""
+        if not self.scale:
+            return targets
+        shift, scale = (
+            _constant(tuple(numbers), targets.dtype, targets.device) for numbers in (self.shift, self.scale)
+        )
+        return ((targets - shift) / scale).float()
+
+    def decode(self, output: Tensor) -> Tensor:
+        """What the model puts out in the units of the targets, in float64 where the device has it."""
+        if not self.scale:
+            return output
+        wide = output if output.device.type == "mps" else output.double()
+        shift, scale = (_constant(tuple(numbers), wide.dtype, wide.device) for numbers in (self.shift, self.scale))
+        return shift + scale * wide
+
+
+@lru_cache(maxsize=256)
+@torch.inference_mode(False)
+def _constant(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A tensor of a few numbers, made once: a CUDA graph that is being recorded cannot copy them from the CPU."""
+    return torch.tensor(numbers, dtype=dtype, device=device)
+
+
+def classify(classes: int, answer: Answer = "series", class_weights: Sequence[float] | None = None) -> Task:
     """One of several classes, of each series or of each row; accuracy over all of them.
 
-    `of_class` says how much each class counts in the loss and in the cross-entropy of a part; all alike if None.
+    `class_weights` says how much each class counts in the loss and in the cross-entropy; all alike if None. Two
+    classes are also ranked by their score: area under the ROC curve, average precision.
     """
-    error = partial(_cross_entropy, None if of_class is None else torch.tensor(of_class, dtype=torch.float32))
+    error = partial(_cross_entropy, None if class_weights is None else tuple(class_weights))
+    found: dict[str, Metric] = {"accuracy": Mean(metrics.correct, best="max"), "cross_entropy": Mean(error)}
+    if classes == 2:
+        found |= {"auroc": Ranking("roc"), "auprc": Ranking("precision")}
     return Task(
         name="classify" if answer == "series" else "classify-points",
         answer=answer,
         outputs=classes,
-        loss=partial(metrics.mean_loss, error),
-        metrics={"accuracy": Metric(metrics.correct), "cross_entropy": Metric(error)},
+        error=error,
+        metrics=found,
         monitor="accuracy",
-        direction="max",
+        printed={"accuracy": PERCENT},
     )
 
 
-def regress(outputs: int = 1, shift: float = 0.0, scale: float = 1.0) -> Task:
-    """Numbers of each series, reported in their own units; `shift` and `scale` are those of the training targets."""
+def regress(outputs: int = 1, shift: Sequence[float] = (), scale: Sequence[float] = ()) -> Task:
+    """Numbers of each series; `mae` and `rmse` are in their own units, `mse`, which selects, in units of `scale`."""
     return Task(
         name="regress",
         answer="series",
         outputs=outputs,
-        loss=partial(_scaled_loss, scale),
-        metrics={"mae": Metric(metrics.absolute), "rmse": Metric(metrics.squared, root=True)},
-        monitor="rmse",
-        direction="min",
+        error=metrics.squared,
+        metrics={
+            "mae": Mean(metrics.absolute),
+            "rmse": Mean(metrics.squared, root=True),
+            "mse": Mean(metrics.squared, scaled=True),
+        },
+        monitor="mse",
+        printed={"mae": 1, "rmse": 1},
         shift=shift,
         scale=scale,
     )
 
 
-def regress_points(outputs: int) -> Task:
-    """Numbers of each row."""
+def regress_points(outputs: int, shift: Sequence[float] = (), scale: Sequence[float] = ()) -> Task:
+    """Numbers of each row; errors are in units of `scale`."""
     return Task(
         name="regress-points",
         answer="step",
         outputs=outputs,
-        loss=partial(metrics.mean_loss, metrics.squared),
-        metrics={"mse": Metric(metrics.squared), "mae": Metric(metrics.absolute)},
+        error=metrics.squared,
+        metrics={"mse": Mean(metrics.squared, scaled=True), "mae": Mean(metrics.absolute, scaled=True)},
         monitor="mse",
-        direction="min",
+        printed={"mse": THOUSANDTHS},
+        shift=shift,
+        scale=scale,
     )
 
 
-def records(name: str, channels: int, answer: Literal["step", "query"] = "step") -> Task:
-    """The values of a record at its rows: reconstructed, interpolated or extrapolated.
+def records(
+    name: str, channels: int, answer: Answer = "step", shift: Sequence[float] = (), scale: Sequence[float] = ()
+) -> Task:
+    """The values of a record at its rows or at other times: reconstructed, interpolated or extrapolated.
 
     `mse` is over every observed value, given or not, and selects; `mse_unseen` over those that were not among the
     inputs. Which of the two a publication prints is often not said, so both are reported. Reconstruction has no unseen
-    value.
+    value. Errors are in units of `scale`.
     """
-    measures = {"mse": Metric(metrics.squared), "mae": Metric(metrics.absolute)}
+    measures: dict[str, Metric] = {
+        "mse": Mean(metrics.squared, scaled=True), "mae": Mean(metrics.absolute, scaled=True),
+    }  # fmt: skip
+    printed = {"mse": PERCENT}
     if name != "reconstruct":
-        measures["mse_unseen"] = Metric(metrics.squared, metrics.unseen_targets)
+        measures["mse_unseen"] = Mean(metrics.squared, metrics.unseen_targets, scaled=True)
+        printed["mse_unseen"] = PERCENT
     return Task(
         name=name,
         answer=answer,
         outputs=channels,
-        loss=partial(metrics.mean_loss, metrics.squared),
+        error=metrics.squared,
         metrics=measures,
         monitor="mse",
-        direction="min",
+        printed=printed,
+        shift=shift,
+        scale=scale,
     )
 
 
-def trajectory(half: int, answer: Literal["step", "query"] = "query") -> Task:
-    """Trace a curve at all its points: the first `half` count as interpolation, the rest as extrapolation."""
-    first, second = metrics.points(0, half), metrics.points(half, None)
+def trajectory(outputs: int = 2, answer: Answer = "query") -> Task:
+    """Trace a curve at all its points: the first half of them is interpolation, the second extrapolation."""
+    measures: dict[str, Metric] = {"mae": Mean(metrics.summed_absolute)}
+    for name, where in (("interpolation", metrics.first_half), ("extrapolation", metrics.second_half)):
+        measures[f"{name}_mae"] = Mean(metrics.summed_absolute, where)
+        measures[f"{name}_rmse"] = Mean(metrics.summed_squared, where, root=True)
     return Task(
         name="trajectory",
         answer=answer,
-        outputs=2,
-        loss=partial(metrics.mean_loss, metrics.summed_squared),
-        metrics={
-            "mae": Metric(metrics.summed_absolute),
-            "interpolation_mae": Metric(metrics.summed_absolute, first),
-            "interpolation_rmse": Metric(metrics.summed_squared, first, root=True),
-            "extrapolation_mae": Metric(metrics.summed_absolute, second),
-            "extrapolation_rmse": Metric(metrics.summed_squared, second, root=True),
-        },
+        outputs=outputs,
+        error=metrics.summed_squared,
+        metrics=measures,
         monitor="mae",
-        direction="min",
+        printed={name: PERCENT for name in measures if name != "mae"},
     )
+
+
+def _records(name: str) -> Callable[[Spec], Task]:
+    return lambda spec: records(name, spec.outputs, spec.answer)
+
+
+TASKS: dict[str, Callable[[Spec], Task]] = {
+    "classify": lambda spec: classify(spec.outputs, spec.answer),
+    "regress": lambda spec: regress(spec.outputs, spec.shift, spec.scale),
+    "classify-points": lambda spec: classify(spec.outputs, spec.answer),
+    "regress-points": lambda spec: regress_points(spec.outputs),
+    "reconstruct": _records("reconstruct"),
+    "interpolate": _records("interpolate"),
+    "extrapolate": _records("extrapolate"),
+    "trajectory": lambda spec: trajectory(spec.outputs, spec.answer),
+}
 
 
 def for_splits(splits: Splits[Any]) -> Task:
@@ -151,31 +237,19 @@ def for_splits(splits: Splits[Any]) -> Task:
 
     Example:
         >>> from lformer.data import load
-        >>> for_splits(load("spiral-2", task="extrapolate")).metrics.keys() >= {"extrapolation_mae"}
+        >>> for_splits(load("spiral-2")).metrics.keys() >= {"interpolation_mae", "extrapolation_mae"}
         True
     """
-    train = splits.train
-    if isinstance(train, SpiralPart):
-        return trajectory(HALF, "query" if train.unobserved == "query" else "step")
-    if not isinstance(train, PanelPart):
-        raise TypeError(f"no task is known for parts of type {type(train).__name__}; make a Task by hand.")
-    targets, name = train.targets, splits.task
-    if name in ("classify", "classify-points"):
-        return classify(int(targets.values.max()) + 1, "series" if name == "classify" else "step")
-    if name == "regress":
-        known = targets.values[train.members]
-        return regress(known.shape[1], float(known.mean()), float(known.std()) or 1.0)
-    if name == "regress-points":
-        return regress_points(targets.values.shape[1])
-    return records(name, targets.values.shape[1], "query" if targets.at == "queries" else "step")
+    if splits.task not in TASKS:
+        raise ValueError(f"unknown task {splits.task!r}; there are {', '.join(TASKS)}.")
+    task = TASKS[splits.task](splits.spec)
+    if splits.metrics:
+        printed = {name: task.printed.get(name, PERCENT) for name in splits.metrics}
+        task = replace(task, monitor=splits.metrics[0], printed=printed)
+    return task
 
 
-def _scaled_loss(scale: float, prediction: Tensor, batch: IrregularBatch) -> Tensor:
-    """The mean squared error in units of the scale."""
-    return metrics.mean_loss(metrics.squared, prediction, batch) / scale**2
-
-
-def _cross_entropy(of_class: Tensor | None, scores: Tensor, target: Tensor) -> Tensor:
+def _cross_entropy(class_weights: tuple[float, ...] | None, scores: Tensor, target: Tensor) -> Tensor:
     """-log of the probability of the right class, times its weight: (K,), (..., K), (...) -> (...)."""
     error = -torch.log_softmax(scores, dim=-1).gather(-1, target[..., None]).squeeze(-1)
-    return error if of_class is None else of_class.to(error)[target] * error
+    return error if class_weights is None else error * _constant(class_weights, error.dtype, error.device)[target]

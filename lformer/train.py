@@ -1,43 +1,41 @@
-"""The one trainer: `fit(model, task, splits, config)`, on PyTorch Lightning.
+"""The one trainer: `fit(model, task, splits, config)`, a plain loop from the first batch to the test.
 
 A model is anything that maps an `IrregularBatch` to answers. All randomness of a run is a function of the seed, the
 epoch and the step: a run on one CPU repeats to the last digit, and one that was interrupted ends where it would have.
+Under `torchrun` every process trains on its share of each batch, and the step is that of one process with all of it.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import signal
-import tempfile
+import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import ModelCheckpoint
-from pytorch_lightning.utilities.exceptions import SIGTERMException
 from torch import Tensor, nn
 
-from lformer.batch import IrregularBatch, median_interval
-from lformer.cuda_graphs import CapturedStep, RecordingError, capture_step, pad_to_bucket, recording
-from lformer.data import Splits
-from lformer.evaluate import evaluate
-from lformer.ops.checks import skip_value_checks
+from lformer import checkpoint
+from lformer.activations import largest_activation
+from lformer.batch import IrregularBatch
+from lformer.devices import device_of
+from lformer.distributed import World, join
+from lformer.evaluate import as_precise, evaluate
+from lformer.gradients import Gradients, Precision, autocast
+from lformer.logs import log_to
+from lformer.nn.rows import fit_clock
 from lformer.ops.precision import tf32
+from lformer.parts import Part, Splits
 from lformer.progress import TrainingBar
 from lformer.tasks import Task
 
-History = list[dict[str, float]]
+History = list[dict[str, float]]  # of every epoch its number, the loss and the validation metrics
 Report = Callable[[dict[str, float]], None]
-LAUNCH_BOUND = (
-    2**19
-)  # rows of a batch; with more the GPU takes longer than its kernels to launch, and graphs gain nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +44,7 @@ class TrainConfig:
 
     Attributes:
         epochs: at most so many.
-        batch_size: series per step.
+        batch_size: series per step, of all processes together.
         lr: of Adam, betas 0.9 and 0.999.
         weight_decay: of Adam (decoupled if not 0); the paper has none.
         schedule: "constant" (paper) or "cosine" down to 0 over all epochs.
@@ -54,12 +52,17 @@ class TrainConfig:
         clip: largest gradient norm; None does not clip.
         patience: epochs without a better validation metric before stopping; None never stops early.
         time_limit: seconds after which the run stops with `TimeLimitError`; None has no limit.
-        accelerator, devices, nodes: passed to Lightning.
+        drop_fraction: in training, about this share of observations, rows and channels is dropped, others in every
+            epoch.
+        device: "auto" is CUDA where there is one, else the CPU; "cpu"; "gpu" insists on one, CUDA or else Apple's; or a
+            device as PyTorch writes it, such as "cuda:1".
         precision: "tf32" is float32 whose products on a GPU round their operands to TF32, as the fused kernels want it
-            (on a CPU nothing is rounded); "32-true" never rounds; "bf16-mixed" and "64-true" as Lightning has them.
-        replay: on one GPU, record the steps of a model that allows it (`LFormer` does), and replay them: one launch
-            instead of one for every kernel. Batches are padded a little more, to few shapes, which changes no answer.
-        log: "none", "csv" or "tensorboard", under the folder of the run.
+            (on a CPU nothing is rounded); "float32" never rounds; "bf16" trains and validates under autocast, and takes
+            the final figures as "float32"; "float64" makes model and values float64, and leaves the model so.
+        replay: on CUDA in a single process, record the steps of a model that allows it (`LFormer` does), and replay
+            them: one launch instead of one for every kernel. Batches are padded a little more, to few shapes, which
+            changes no answer.
+        log: "none", "csv" or "tensorboard", in the folder of the run.
     """
 
     epochs: int = 100
@@ -71,10 +74,9 @@ class TrainConfig:
     clip: float | None = None
     patience: int | None = 20
     time_limit: float | None = None
-    accelerator: str = "auto"
-    devices: int | str = 1
-    nodes: int = 1
-    precision: Literal["tf32", "32-true", "bf16-mixed", "64-true"] = "tf32"
+    drop_fraction: float = 0.0
+    device: str = "auto"
+    precision: Precision = "tf32"
     replay: bool = True
     log: Literal["none", "csv", "tensorboard"] = "none"
 
@@ -96,7 +98,7 @@ class TimeLimitError(RuntimeError):
 
 
 class DivergedError(FloatingPointError):
-    """The loss is no longer a number. `history` holds the epochs before; their checkpoints stay."""
+    """The loss is no longer a number. `history` holds the epochs before; the checkpoint of the last one stays."""
 
     def __init__(self, message: str, history: History) -> None:
         super().__init__(message)
@@ -106,7 +108,7 @@ class DivergedError(FloatingPointError):
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Build a model under a seed without touching the caller's random state."""
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         yield
 
@@ -125,83 +127,96 @@ def fit(
     """Train a model, keep its best validation epoch, and test it once.
 
     Args:
-        model: maps a batch to answers; trained in place.
+        model: maps a batch to answers; trained in place, on `config.device`, and brought back to where it was.
         task: loss, metrics, and the one that selects.
         splits: the data.
         config: how.
         seed: of whatever the model itself draws, such as dropout.
-        folder: where the checkpoints go. If it holds those of an interrupted run of the same thing, that run is
-            continued. A temporary folder if None.
+        folder: where the checkpoint goes. If it holds that of an interrupted run of the same thing, that run is
+            continued. Nothing is written if None.
         progress: show a bar with the loss.
         report: told of every epoch: its number, the training loss and the validation metrics.
 
     Returns:
-        Metrics of the test and validation part, the history and the time taken.
+        Metrics of the test and validation part, the history and the time taken; the same in every process.
     """
     began = time.perf_counter()
-    if isinstance(first := getattr(model, "first_interval", None), Tensor):
-        first.fill_(median_interval(list(splits.train.batches(config.batch_size))))
-    with tempfile.TemporaryDirectory() as scratch:
-        home = Path(folder) if folder is not None else Path(scratch)
-        module = _Training(model, task, splits, config, seed, began, report)
-        last = home / "last.ckpt"
-        history = _earlier(last, module) if last.is_file() else []
-        with rounding(config):
-            if not finished(history, task, config):
-                _train(module, home, last if history else None, progress)
-                history = module.history
-            best = _load(home / "best.ckpt")
-            module.load_state_dict(best["state_dict"])
-            with module.where_it_was_trained():
-                metrics = evaluate(model, task, splits.test, config.batch_size)
-                validation = evaluate(model, task, splits.validation, config.batch_size)
-    return Result(
-        metrics=metrics,
-        validation=validation,
-        best_epoch=int(best["epoch"]),
-        epochs=len(history),
-        seconds=time.perf_counter() - began,
-        history=history,
-    )
+    if config.log != "none" and folder is None:
+        raise ValueError(f"log={config.log!r} is written into the folder of the run: fit(..., folder=...).")
+    world = join(config.device)
+    leads = world.rank == 0  # the process that writes, shows and reports
+    home = Path(folder) if folder is not None and leads else None
+    run, came_from = _identity(model, task, splits, config, seed), device_of(model)
+    saved = world.by_first(lambda: checkpoint.load(home, run))
+
+    fit_clock(model, list(splits.train.batches(config.batch_size)))
+    model.to(world.device, torch.float64 if config.precision == "float64" else None).train()
+    optimiser = _adam(model, config, world.device)
+    history: History = []
+    best: dict[str, Tensor] = {}  # weights of the best epoch so far, on the CPU
+    if saved is not None:
+        model.load_state_dict(saved["model"])
+        optimiser.load_state_dict(saved["optimiser"])
+        history, best = saved["history"], saved["best"]
+    gradients = Gradients(model, task, world, precision=config.precision, replay=config.replay)
+    steps = splits.train.training_steps(config.batch_size)
+    bar = TrainingBar(splits.name, config.epochs * steps, len(history) * steps, shown=progress and leads)
+    log = log_to(home, config.log, len(history))
+
+    try:
+        with _exit_on_sigterm(), rounding(config), _own_random_state(world.device), log as write_log, bar:
+            while not finished(history, task, config):
+                epoch, losses = len(history), []
+                for n, batch in enumerate(_batches(splits.train, config, epoch)):
+                    if config.time_limit is not None:
+                        _check_time(began, config.time_limit, epoch, world)
+                    _seed(seed, epoch, n, world)
+                    loss = gradients(batch)
+                    if not math.isfinite(value := loss.item()):
+                        raise DivergedError(_explosion(model, batch, value, epoch, n, config), history)
+                    if config.clip is not None:
+                        nn.utils.clip_grad_norm_(model.parameters(), config.clip)
+                    for group in optimiser.param_groups:
+                        group["lr"] = config.lr * rate_share(epoch * steps + n, config.epochs * steps, config)
+                    optimiser.step()
+                    losses.append(loss)
+                    bar.step(value)
+
+                # Every process validates on the whole part; dealing it out can wait until that takes long. The figures
+                # of the first count, so that no last digit can part them over when to stop.
+                world.share_buffers(model)
+                with autocast(config.precision, world.device):
+                    figures = evaluate(model, task, splits.validation, config.batch_size)
+                mean = float(torch.stack(losses).mean()) if losses else math.nan
+                history.append(world.agreed({"epoch": epoch, "loss": mean, **figures}))
+                if best_epoch(history, task) == epoch:
+                    best = {name: weight.detach().to("cpu", copy=True) for name, weight in model.state_dict().items()}
+                bar.validated(task.monitor, history[-1][task.monitor])
+                if home is not None:
+                    state = checkpoint.Checkpoint(
+                        run=run, epoch=epoch, history=history, model=model.state_dict(), best=best,
+                        optimiser=optimiser.state_dict(),
+                    )  # fmt: skip
+                    checkpoint.save(home, state)
+                write_log(history)
+                if report is not None and leads:
+                    report(history[-1])
+
+            gradients.clear()
+            model.load_state_dict(best)
+            metrics = evaluate(model, task, splits.test, config.batch_size)
+            validation = evaluate(model, task, splits.validation, config.batch_size)
+    finally:
+        model.to(came_from)
+    seconds = time.perf_counter() - began
+    chosen = best_epoch(history, task)
+    return world.agreed(Result(metrics, validation, chosen, len(history), seconds, history))
 
 
 def rounding(config: TrainConfig) -> AbstractContextManager[None]:
     """Inside, products are rounded as `config.precision` says; a run on a CPU leaves the setting alone."""
-    on_gpu = config.accelerator != "cpu" and torch.cuda.is_available()
+    on_gpu = config.device != "cpu" and torch.cuda.is_available()
     return tf32() if on_gpu and config.precision == "tf32" else nullcontext()
-
-
-def _train(module: _Training, home: Path, resume: Path | None, progress: bool) -> None:
-    task, config = module.task, module.config
-    best = ModelCheckpoint(
-        home, "best", monitor=task.monitor, mode=task.direction, save_weights_only=True, enable_version_counter=False
-    )
-    last = ModelCheckpoint(home, "last", save_on_train_epoch_end=True, enable_version_counter=False)
-    callbacks: list[pl.Callback] = [best, last]
-    if progress:
-        callbacks.append(TrainingBar(module.splits.name, lambda: _latest(module)))
-    with _quiet():
-        trainer = pl.Trainer(
-            max_epochs=config.epochs,
-            accelerator=config.accelerator,
-            devices=config.devices,
-            num_nodes=config.nodes,
-            precision="32-true" if config.precision == "tf32" else config.precision,
-            gradient_clip_val=config.clip,
-            callbacks=callbacks,
-            logger=_logger(config, home),
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            num_sanity_val_steps=0,
-            default_root_dir=home,
-        )
-        try:
-            with torch.random.fork_rng():
-                trainer.fit(module, ckpt_path=resume, weights_only=True)
-        except SIGTERMException:  # Lightning would leave with code 0, as if all were done
-            raise SystemExit(128 + signal.SIGTERM) from None
-    if trainer.interrupted:
-        raise KeyboardInterrupt
 
 
 def finished(history: History, task: Task, config: TrainConfig) -> bool:
@@ -216,10 +231,11 @@ def finished(history: History, task: Task, config: TrainConfig) -> bool:
 
 
 def best_epoch(history: History, task: Task) -> int:
-    """The first epoch that no other beats."""
+    """The first epoch that no other beats; anything beats one whose metric is not a number."""
     best = 0
     for epoch, row in enumerate(history):
-        if task.better(row[task.monitor], history[best][task.monitor]):
+        value, record = row[task.monitor], history[best][task.monitor]
+        if task.better(value, record) or (math.isnan(record) and not math.isnan(value)):
             best = epoch
     return best
 
@@ -234,225 +250,67 @@ def rate_share(step: int, total: int, config: TrainConfig) -> float:
     return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1.0, total - warm)))
 
 
-class _Training(pl.LightningModule):
-    """Model, task and data as Lightning wants them."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        task: Task,
-        splits: Splits[Any],
-        config: TrainConfig,
-        seed: int,
-        began: float,
-        report: Report | None,
-    ) -> None:
-        super().__init__()
-        self.report = report
-        self.model, self.task, self.splits, self.config, self.seed = model, task, splits, config, seed
-        self.history: History = []
-        self._deadline = None if config.time_limit is None else began + config.time_limit
-        self._losses: list[Tensor] = []
-        self._trained_on: torch.device | None = None
-        self._steps: CapturedStep | None = None
-
-    def on_train_start(self) -> None:
-        self._trained_on = self.device
-        if self.config.replay and getattr(self.model, "recordable", False) and self.trainer.world_size == 1:
-            self._steps = capture_step(self.model, self._loss)
-
-    def on_train_end(self) -> None:
-        self._steps = None  # with it go the graphs, which hold memory of the GPU
-
-    @contextmanager
-    def where_it_was_trained(self) -> Iterator[None]:
-        """Inside, the model is on the device of its training; Lightning brings it back to the CPU at the end."""
-        before = next(self.model.parameters()).device
-        self.model.to(self._trained_on or before)
-        try:
-            yield
-        finally:
-            self.model.to(before)
-
-    def train_dataloader(self) -> _Epoch:
-        return _Epoch(self)
-
-    def val_dataloader(self) -> list[int]:
-        return [0]  # the whole part at once, in validation_step: metrics are not means over batches
-
-    def training_step(self, batch: IrregularBatch, step: int) -> Tensor:
-        if self._deadline is not None and time.perf_counter() > self._deadline:
-            raise TimeLimitError(f"stopped after {self.config.time_limit:g} s, in epoch {self.current_epoch}.")
-        _seed(hash((self.seed, self.current_epoch, step)) % 2**63, self.device)
-        loss = self._replayed(batch)
-        if loss is None:
-            with skip_value_checks():  # the batch was checked when it was made, and the loss is watched
-                loss = self._loss(self.model, batch.to(self.device))
-        if not math.isfinite(value := loss.item()):
-            raise DivergedError(self._exploded(value, batch, step), list(self.history))
-        self._losses.append(loss.detach())
-        return loss
-
-    def backward(self, loss: Tensor) -> None:
-        """Lightning calls this after it has taken the gradients away; a replayed step has them already."""
-        if loss.requires_grad:
-            loss.backward()
-        elif self._steps is not None:
-            self._steps.place_gradients()
-
-    def _loss(self, model: nn.Module, batch: IrregularBatch) -> Tensor:
-        return self.task.loss(self.task.predict(model, batch), batch)
-
-    def _replayed(self, batch: IrregularBatch) -> Tensor | None:
-        """The loss of a step by graph, or None where an ordinary step is to be taken."""
-        worth = batch.times.numel() <= LAUNCH_BOUND and recording.can_replay(batch, self.device)
-        if self._steps is None or not worth:
-            return None
-        try:
-            return self._steps(pad_to_bucket(batch, self.task.answer))
-        except RecordingError as error:
-            warnings.warn(f"steps are not replayed: {error}", stacklevel=2)
-            self._steps = None
-            return None
-
-    def validation_step(self, batch: int, step: int) -> None:
-        values = evaluate(self.model, self.task, self.splits.validation, self.config.batch_size)
-        self.log_dict(values, batch_size=1)
-        loss = float(torch.stack(self._losses).mean()) if self._losses else math.nan
-        self.log("loss", loss, batch_size=1)
-        self._losses = []
-        self.history.append({"epoch": self.current_epoch, "loss": loss, **values})
-        if self.report is not None:
-            self.report(self.history[-1])
-
-    def on_validation_end(self) -> None:
-        self.trainer.should_stop = self.trainer.should_stop or finished(self.history, self.task, self.config)
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["history"], checkpoint["run"] = list(self.history), self.identity()
-
-    def identity(self) -> str:
-        """What makes two runs the same: data, task, seed, settings and the shape of the model."""
-        settings = {k: v for k, v in asdict(self.config).items() if k not in ("time_limit", "log")}
-        shapes = [(name, tuple(p.shape)) for name, p in self.model.named_parameters()]
-        sizes = tuple(len(part) for part in (self.splits.train, self.splits.validation, self.splits.test))
-        return repr((self.splits.name, sizes, self.task.name, self.seed, settings, shapes))
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.history = list(checkpoint["history"])
-
-    def configure_optimizers(self) -> Any:
-        config = self.config
-        scaled = "mixed" in config.precision and config.clip is not None  # here Lightning cannot clip for a fused Adam
-        fused = self.device.type in ("cpu", "cuda") and not scaled
-        kind = torch.optim.AdamW if config.weight_decay else torch.optim.Adam
-        adam = kind(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=fused)
-        total = config.epochs * len(self.train_dataloader())
-        share = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: rate_share(step, total, config))
-        return {"optimizer": adam, "lr_scheduler": {"scheduler": share, "interval": "step"}}
-
-    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        return batch  # the step moves it, or copies it straight into the buffers of its graph
-
-    def _exploded(self, value: float, batch: IrregularBatch, step: int) -> str:
-        where = "" if batch.index is None else f" (series {batch.index[:8].tolist()}, ...)"
-        largest = _largest(self.model, batch.to(self.device))
-        return (
-            f"the loss became {value} at epoch {self.current_epoch}, step {step}{where}; {largest}. "
-            f"Lower the learning rate ({self.config.lr:g}), or clip gradients with TrainConfig(clip=...)."
-        )
+def _adam(model: nn.Module, config: TrainConfig, device: torch.device) -> torch.optim.Optimizer:
+    kind = torch.optim.AdamW if config.weight_decay else torch.optim.Adam
+    fused = device.type in ("cpu", "cuda")
+    return kind(model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=fused)
 
 
-def _seed(seed: int, device: torch.device) -> None:
+def _batches(part: Part, config: TrainConfig, epoch: int) -> Iterator[IrregularBatch]:
+    if config.drop_fraction:
+        return part.training_batches(config.batch_size, epoch, config.drop_fraction)
+    return part.training_batches(config.batch_size, epoch)
+
+
+def _identity(model: nn.Module, task: Task, splits: Splits[Any], config: TrainConfig, seed: int) -> str:
+    """What makes two runs the same: data, task, seed, settings and the shape of the model; not where they run."""
+    settings = {k: v for k, v in asdict(config).items() if k not in ("time_limit", "log", "device")}
+    shapes = [(name, tuple(p.shape)) for name, p in model.named_parameters()]
+    sizes = tuple(len(part) for part in (splits.train, splits.validation, splits.test))
+    return repr((splits.name, splits.fingerprint, sizes, task.name, seed, settings, shapes))
+
+
+def _seed(seed: int, epoch: int, step: int, world: World) -> None:
     """`torch.manual_seed` for the CPU and this device alone: for all there are it takes as long as a small step."""
-    torch.default_generator.manual_seed(seed)
-    if device.type != "cpu":
-        torch.get_device_module(device).manual_seed(seed)
+    place = (seed, epoch, step) if world.size == 1 else (seed, epoch, step, world.rank)
+    drawn = hash(place) % 2**63
+    torch.default_generator.manual_seed(drawn)
+    if world.device.type != "cpu":
+        torch.get_device_module(world.device).manual_seed(drawn)
 
 
-class _Epoch:
-    """The training batches of the current epoch, drawn anew whenever it is iterated."""
-
-    def __init__(self, module: _Training) -> None:
-        self.module = module
-
-    def __len__(self) -> int:
-        return cast(int, self.module.splits.train.training_steps(self.module.config.batch_size))
-
-    def __iter__(self) -> Iterator[IrregularBatch]:
-        # From the steps done, not from Lightning's epoch: a resumed run asks for batches before it has counted on.
-        epoch = self.module.trainer.global_step // len(self)
-        part = self.module.splits.train
-        return cast(Iterator[IrregularBatch], part.training_batches(self.module.config.batch_size, epoch))
+def _own_random_state(device: torch.device) -> AbstractContextManager[None]:
+    """Inside, drawing leaves the caller's random state alone."""
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
-def _latest(module: _Training) -> str:
-    name = module.task.monitor
-    return f"val {name} {module.history[-1][name]:.3g}" if module.history else ""
+def _check_time(began: float, limit: float, epoch: int, world: World) -> None:
+    if world.anywhere(time.perf_counter() - began > limit):
+        raise TimeLimitError(f"stopped after {limit:g} s, in epoch {epoch}.")
 
 
-def _largest(model: nn.Module, batch: IrregularBatch) -> str:
-    """Which layer gives the largest number on a batch, or the first one that is not finite."""
-    found: list[tuple[float, str]] = []
-
-    def watch(name: str) -> Any:
-        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-            if isinstance(output, Tensor) and output.is_floating_point() and output.numel():
-                found.append((float(output.detach().abs().max()), name))
-
-        return hook
-
-    refused = ""
-    handles = [module.register_forward_hook(watch(name or "the model")) for name, module in model.named_modules()]
-    try:
-        with torch.no_grad():
-            model(batch)
-    except (ValueError, ArithmeticError) as error:
-        refused = f"; then a layer refuses: {error}"
-    finally:
-        for handle in handles:
-            handle.remove()
-    wild = [name for size, name in found if not math.isfinite(size)]
-    if wild:
-        return f"the first activation that is not finite comes out of {wild[0]}{refused}"
-    size, name = max(found, default=(math.nan, "no layer"))
-    return f"the largest activation is {size:.3g}, out of {name}{refused}"
-
-
-def _earlier(last: Path, module: _Training) -> History:
-    """The history of the run that left a checkpoint, which must be this one."""
-    saved = _load(last)
-    if saved["run"] != module.identity():
-        raise ValueError(
-            f"{last} is of another run: other data, task, seed, settings or model. Choose another folder, or delete it."
-        )
-    return cast(History, saved["history"])
-
-
-def _load(path: Path) -> dict[str, Any]:
-    return cast(dict[str, Any], torch.load(path, weights_only=True, map_location="cpu"))
-
-
-def _logger(config: TrainConfig, home: Path) -> Any:
-    if config.log == "csv":
-        return pl.loggers.CSVLogger(home, name="log")
-    if config.log == "tensorboard":
-        try:
-            return pl.loggers.TensorBoardLogger(home, name="log")
-        except ModuleNotFoundError as error:
-            raise ImportError('log="tensorboard" needs TensorBoard: pip install "lformer[logs]".') from error
-    return False
+def _explosion(model: nn.Module, batch: IrregularBatch, loss: float, epoch: int, step: int, config: TrainConfig) -> str:
+    where = "" if batch.index is None else f" (series {batch.index[:8].tolist()}, ...)"
+    largest = largest_activation(model, as_precise(batch, model).to(device_of(model)))
+    return (
+        f"the loss became {loss} at epoch {epoch}, step {step}{where}; {largest}. "
+        f"Lower the learning rate ({config.lr:g}), or clip gradients with TrainConfig(clip=...)."
+    )
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Lightning greets, advises and advertises on every start; users asked for a model."""
-    talker = logging.getLogger("pytorch_lightning")
-    level = talker.level
-    talker.setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="pytorch_lightning")
-        try:
-            yield
-        finally:
-            talker.setLevel(level)
+def _exit_on_sigterm() -> Iterator[None]:
+    """Inside, SIGTERM ends the process as Ctrl-C does, so that files are closed, with exit code 143."""
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if not ours:  # another thread may not, and a handler of the caller's stays
+        yield
+        return
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

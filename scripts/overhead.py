@@ -65,7 +65,7 @@ def main() -> None:
     """Print both, and their ratio."""
     splits = data.load("spiral-0.02", steps=STEPS, asked=100, validation=1)
     task = tasks.for_splits(splits)
-    settings = train.TrainConfig(epochs=1, batch_size=32, lr=1e-3, clip=1.0, accelerator="cpu", log="csv")
+    settings = train.TrainConfig(epochs=1, batch_size=32, lr=1e-3, clip=1.0, device="cpu", log="csv")
     bare(splits, task, settings)  # warm
     pairs = [(bare(splits, task, settings), trained(splits, task, settings)) for _ in range(ROUNDS)]
     loop, full = (statistics.median(times) for times in zip(*pairs, strict=True))

@@ -253,7 +253,7 @@ def test_covariates_are_kept_for_predict_and_must_not_vary(tmp_path: Path) -> No
     ask = (*LONG, "--target", "state", "--static", "age", "--static", "site")
     fit(file, *ask)
     model = load(tmp_path / "model")
-    assert list(model.features_.statics) == ["age", "site"]
+    assert list(model.features_.covariates.columns) == ["age", "site"]
     answers = predict(file)
     older = predict(written(table.assign(age=table["age"] + 500), tmp_path / "older.csv"))
     assert not np.allclose(answers["probability_ill"], older["probability_ill"])
@@ -285,7 +285,7 @@ def test_classes_and_numbers_of_rows(tmp_path: Path) -> None:
     assert np.allclose(told.iloc[:, 3:], np.concatenate(model.predict_proba(panel)), atol=1e-6)
     assert "MAE" in fit(file, *LONG, "--target", "load", "--task", "regress-points")
     assert predict(file).columns.tolist() == ["who", "when", "prediction"]
-    assert np.isclose(load(tmp_path / "model").center_[0], table["load"].mean(), atol=3)
+    assert np.isclose(load(tmp_path / "model").task_.shift[0], table["load"].mean(), atol=3)
     ask = ("fit", str(file), *LONG, "--out", str(tmp_path / "m2"))
     assert "must hold numbers" in refused(*ask, "--target", "grade", "--task", "regress-points")
     assert "every row needs a class; " in refused(*ask, "--target", "load", "--task", "classify-points")

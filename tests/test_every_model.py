@@ -14,16 +14,19 @@ from torch import Tensor, nn
 
 import lformer
 from lformer import IrregularBatch, LFormer, LFormerConfig, tasks
-from lformer.baselines import BASELINES
+from lformer.baselines import BASELINES, FittedAtOnce
 
-MODELS: dict[str, tuple[type[nn.Module], type[Any]]] = {"lformer": (LFormer, LFormerConfig), **BASELINES}
+TRAINED = {name: entry for name, entry in BASELINES.items() if not issubclass(entry.model, FittedAtOnce)}
+MODELS: dict[str, tuple[type[nn.Module], type[Any]]] = {"lformer": (LFormer, LFormerConfig), **TRAINED}
 VARIANTS: dict[str, list[dict[str, object]]] = {  # choices beside the defaults that read time or padding differently
     "lformer": [{"causal": True, "gate_norm": "prefix", "time_embedding": "sinusoidal", "pooling": "mean_last_max"}],
     "transformer": [{"positions": "time"}, {"positions": "none", "norm_first": False}],
 }
 CASES = [(name, {}) for name in MODELS]
 CASES += [(name, choices) for name in MODELS for choices in VARIANTS.get(name, [])]
-CASES += [(name, {"show_observed": True}) for name in BASELINES]
+CASES += [(name, {"rows": rows}) for name in MODELS for rows in ("observed", "carried")]
+STREAMING = {"causal": True, "gate_norm": "prefix"}
+CASES.append(("lformer", {"rows": "carried", "pooling": "mean_last_max", "time_embedding": "relative"} | STREAMING))
 
 every_model = pytest.mark.parametrize(
     ("name", "choices"), CASES, ids=[" ".join([name, *map(str, choices.values())]) for name, choices in CASES]
@@ -296,7 +299,7 @@ def test_frames_are_rows_like_others(name: str, answer: str) -> None:
     assert relative_error(answers(model, whole(arrays(answer), values=frames))[:1], y[:1]) < TIGHT
 
 
-@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("name", TRAINED)
 @pytest.mark.parametrize("embedder", ["linear", "mlp", "frames"])
 def test_embedder_and_head_are_those_of_lformer(name: str, embedder: str) -> None:
     choices = {"embedder": embedder, "embedder_layers": 2, "head_layers": 3, "time_embedding": "sinusoidal"}
@@ -304,18 +307,77 @@ def test_embedder_and_head_are_those_of_lformer(name: str, embedder: str) -> Non
     assert (str(model.embedder), str(model.head)) == (str(ours.embedder), str(ours.head))
 
 
-@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("name", MODELS)
 @every_answer
-def test_a_missing_value_differs_from_a_zero_only_if_shown(name: str, answer: str) -> None:
+@pytest.mark.parametrize("rows", ["values", "observed", "carried"])
+def test_a_missing_value_differs_from_a_zero_only_if_shown(name: str, answer: str, rows: str) -> None:
     made = arrays(answer)
     zeros = torch.nan_to_num(made["values"], nan=0.0)
-    for shown in (False, True):
-        model = build(name, answer, {"show_observed": shown})
-        change = relative_error(answers(model, whole(made, values=zeros)), answers(model, whole(made)))
-        assert (change > 1e-3) if shown else (change == 0)
+    model = build(name, answer, {"rows": rows})
+    change = relative_error(answers(model, whole(made, values=zeros)), answers(model, whole(made)))
+    assert (change == 0) if rows == "values" else (change > 1e-3)
 
 
-@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("name", MODELS)
+@every_answer
+@pytest.mark.parametrize("rows", ["values", "observed", "carried"])
+def test_static_covariates_are_read_and_asked_for(name: str, answer: str, rows: str) -> None:
+    made, model = arrays(answer), build(name, answer, {"rows": rows, "statics": 2})
+    static = torch.linspace(-1, 1, 8).double().reshape(4, 2)
+    y = answers(model, whole(made, static=static))
+    other = answers(model, whole(made, static=torch.cat([static[:1], -static[1:]])))
+    assert relative_error(other[:1], y[:1]) < TIGHT
+    assert relative_error(other[1:], y[1:]) > 1e-3
+    with pytest.raises(ValueError, match="needs 2 numbers of static covariates; the batch has none"):
+        model(whole(made))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("answer", ["step", "query"])
+@pytest.mark.parametrize("rows", ["values", "carried"])
+@pytest.mark.parametrize("persistence", ["latest", "line"])
+def test_an_answer_may_start_from_a_guess(name: str, answer: str, rows: str, persistence: str) -> None:
+    choices: dict[str, object] = {"rows": rows, "persistence": persistence, "outputs": 3}
+    model, made = build(name, answer, choices), arrays(answer)
+    for last in (model.head[-1].weight, model.head[-1].bias):
+        nn.init.zeros_(last)
+    nn.init.zeros_(model.persistence.share)
+    batch = whole(made)
+    y = answers(model, batch).detach()
+    for b, n in enumerate(batch.lengths.tolist()):
+        moments = batch.times[b, :n] if answer == "step" else batch.query_times[b]
+        for c in range(3):
+            seen = batch.observed[b, :n, c]
+            clock, values = batch.times[b, :n][seen], batch.values[b, :n, c][seen]
+            for m, now in enumerate(moments.tolist()):
+                first = m + 1 if answer == "step" else int((batch.times[b, :n] <= now).sum())
+                known = int(seen[:first].sum())
+                expected = float(values[known - 1]) if known else float(model.persistence.default[c].detach())
+                if persistence == "line" and known < len(values):
+                    ahead, value = float(clock[known]), float(values[known])
+                    before = float(clock[known - 1]) if known else ahead
+                    way = (now - before) / (ahead - before) if ahead > before else 0.0
+                    expected = expected + way * (value - expected) if known else value
+                assert float(y[b, m, c]) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("answer", ["step", "query"])
+@pytest.mark.parametrize("persistence", ["latest", "line"])
+def test_neither_padding_nor_company_changes_a_guess(name: str, answer: str, persistence: str) -> None:
+    choices: dict[str, object] = {"rows": "carried", "persistence": persistence, "outputs": 3}
+    model, made = build(name, answer, choices), arrays(answer)
+    batch = whole(made, lengths=torch.tensor([20, 0, 7, 1]))
+    padding = ~batch.valid
+    values = torch.where(padding[..., None], 1e3, batch.values)
+    assert_same(model, replace(batch, values=values, observed=padding[..., None] | batch.observed), batch)
+    order = torch.tensor([2, 0, 3, 1])
+    known = answers(model, whole(made))
+    assert relative_error(answers(model, whole(of_series(made, order))), known[order]) < TIGHT
+    assert all(bool(g.abs().max() > 1e-9) for g in gradients(model, known))
+
+
+@pytest.mark.parametrize("name", TRAINED)
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -323,7 +385,10 @@ def test_a_missing_value_differs_from_a_zero_only_if_shown(name: str, answer: st
         ({"embedder": "patch"}, "'linear', 'relu'"),
         ({"time_embedding": "calendar"}, "'none', 'sinusoidal'"),
         ({"depth": 0}, "depth must be at least 1; got 0"),
-        ({"embedder": "frames", "show_observed": True}, "Set show_observed=False"),
+        ({"embedder": "frames", "rows": "carried"}, "takes one frame per row"),
+        ({"rows": "bare"}, "'values', 'observed', 'carried'; got 'bare'"),
+        ({"persistence": "latest"}, "as many outputs as inputs"),
+        ({"statics": -1}, "statics must be at least 0"),
     ],
 )
 def test_unknown_choices_are_refused(name: str, change: dict[str, object], says: str) -> None:

@@ -75,7 +75,7 @@ def test_core_rooms_import_with_torch_and_numpy_alone(empty: tuple[Path, Path]) 
     python, lent = empty
     code = (
         "import lformer, lformer.ops, lformer.nn, lformer.bench.speed, sys, importlib.util as u\n"
-        "assert not any(u.find_spec(n) for n in ('pandas', 'sklearn', 'pytorch_lightning', 'typer', 'matplotlib'))\n"
+        "assert not any(u.find_spec(n) for n in ('pandas', 'sklearn', 'rich', 'typer', 'matplotlib'))\n"
         "print(lformer.__version__, lformer.__file__)"
     )
     printed = run(python, "-W", "error", "-c", code, cwd=lent, PYTHONPATH=str(lent))

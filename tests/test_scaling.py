@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from lformer.panel import Panel
-from lformer.scaling import Array, apply, minmax, standard
+from lformer.panel import Array, Panel
+from lformer.scaling import Scale, fit, scaled
 
 LENGTHS = np.array([5, 0, 8, 3, 6])
 SERIES = np.array([0, 2, 3])
@@ -17,6 +17,20 @@ def ragged(seed: int = 0, C: int = 3, missing: float = 0.3) -> Panel:
     values = rng.normal(5.0, 3.0, size=(N, C)).astype(np.float32)
     values[rng.random((N, C)) < missing] = np.nan
     return Panel.build(np.concatenate([np.arange(k) for k in LENGTHS]), values, LENGTHS)
+
+
+def standard(panel: Panel, series: Array) -> tuple[Array, Array]:
+    found = fit(panel, series, "standard")
+    return found.shift, found.scale
+
+
+def minmax(panel: Panel, series: Array) -> tuple[Array, Array]:
+    found = fit(panel, series, "minmax")
+    return found.shift, found.scale
+
+
+def apply(panel: Panel, shift: Array, scale: Array) -> Panel:
+    return Scale(shift, scale, np.full(len(shift), -np.inf), np.full(len(shift), np.inf)).apply(panel)
 
 
 def seen(panel: Panel, series: Array) -> list[Array]:
@@ -103,13 +117,14 @@ def test_frames_are_scaled_by_channel() -> None:
     frames = np.random.default_rng(0).integers(0, 256, (7, 4, 5, 2)).astype(np.uint8)
     panel = Panel.build(np.arange(7.0), frames, np.array([4, 3]), scale=1 / 255)
     shift, scale = standard(panel, np.array([0]))
-    np.testing.assert_allclose(shift, frames[:4].mean(axis=(0, 1, 2)))
-    np.testing.assert_allclose(scale, frames[:4].std(axis=(0, 1, 2)))
-    scaled = apply(panel, shift, scale)
-    np.testing.assert_allclose(scaled[1][1], (frames[4:] - shift) / scale, rtol=1e-5)
+    real = frames / 255  # what a stored number is worth counts, in statistics and values alike
+    np.testing.assert_allclose(shift, real[:4].mean(axis=(0, 1, 2)))
+    np.testing.assert_allclose(scale, real[:4].std(axis=(0, 1, 2)))
+    near = apply(panel, shift, scale)
+    np.testing.assert_allclose(near[1][1], (real[4:] - shift) / scale, rtol=1e-4, atol=1e-6)
     low, width = minmax(panel, np.array([1]))
-    assert low.tolist() == frames[4:].min(axis=(0, 1, 2)).tolist()
-    assert width.tolist() == (frames[4:].max(axis=(0, 1, 2)).astype(int) - low).tolist()
+    np.testing.assert_allclose(low, real[4:].min(axis=(0, 1, 2)))
+    np.testing.assert_allclose(low + width, real[4:].max(axis=(0, 1, 2)))
 
 
 def test_scaling_is_computed_in_float64() -> None:
@@ -120,3 +135,35 @@ def test_scaling_is_computed_in_float64() -> None:
     np.testing.assert_array_equal(apply(panel, *narrow).values, exact.astype(np.float32))
     for statistics in (standard, minmax):
         assert [s.dtype for s in statistics(panel, np.array([0]))] == [np.float64, np.float64]
+
+
+def test_one_wild_value_moves_the_robust_scale_of_nothing_else() -> None:
+    x = np.random.default_rng(0).standard_normal((1000, 1))
+    wild = x.copy()
+    wild[0] = 1e9
+    whole = np.array([0])
+    calm, upset = (fit(Panel.from_list([(np.arange(1000.0), values)]), whole, "robust") for values in (x, wild))
+    assert abs(upset.scale[0] / calm.scale[0] - 1) < 0.05
+    assert upset.apply(Panel.from_list([([0.0], [[1e9]])])).values[0, 0] < 6  # it counts as the bound
+    inside = calm.apply(Panel.from_list([([0.0], [[2.0]])])).values[0, 0]
+    assert inside == pytest.approx((2.0 - calm.shift[0]) / calm.scale[0], rel=1e-5)
+
+
+def test_a_channel_that_is_nearly_always_one_number_keeps_its_exceptions() -> None:
+    x = np.zeros((1000, 2))
+    x[:2, 0] = 1.0
+    x[:, 1] = np.nan
+    found = fit(Panel.from_list([(np.arange(1000.0), x)]), np.array([0]), "robust")
+    values = found.apply(Panel.from_list([([0.0, 1.0], [[0.0, 7.0], [1.0, np.nan]])])).values
+    assert values[1, 0] > values[0, 0] + 0.5
+    assert values[:, 1].tolist() == [7.0, 0.0]  # never seen in training: as it is
+
+
+def test_scales_are_taken_from_training_by_name() -> None:
+    panel = ragged()
+    for kind in ("standard", "minmax", "robust"):
+        expected = fit(panel, SERIES, kind).apply(panel).values  # type: ignore[arg-type]
+        np.testing.assert_array_equal(scaled(panel, SERIES, kind).values, expected)
+    assert scaled(panel, SERIES, "none") is scaled(panel, SERIES, "published") is panel
+    with pytest.raises(ValueError, match="standard, minmax or robust; got 'log'"):
+        scaled(panel, SERIES, "log")

@@ -6,9 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import StratifiedKFold, train_test_split
 
-from lformer.splitting import Array, by_group, cut, hold_out, hold_out_twice
+from lformer.splitting import (
+    Array,
+    by_group,
+    cut,
+    hold_out,
+    hold_out_stratified,
+    hold_out_twice,
+    stratified_folds,
+)
 
 
 def digest(*parts: Array) -> str:
@@ -48,6 +56,34 @@ def test_the_second_hold_out_is_of_the_rest() -> None:
     train, validation = train_test_split(rest, test_size=0.25, random_state=8)
     ours = hold_out_twice(97, 0.2, 0.25, (3, 8))
     assert [part.tolist() for part in ours] == [train.tolist(), validation.tolist(), test.tolist()]
+
+
+@given(st.lists(st.integers(0, 3), max_size=200), st.permutations("dbca"), st.integers(2, 5), st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_stratified_folds_are_those_of_scikit_learn(kinds: list[int], names: list[str], count: int, seed: int) -> None:
+    labels = np.array(names)[[*kinds, *[0, 1, 2, 3] * count]]  # enough of every class
+    folds = stratified_folds(labels, count, seed)
+    theirs = StratifiedKFold(count, shuffle=True, random_state=seed).split(np.zeros(len(labels)), labels)
+    for fold, (_, test) in enumerate(theirs):
+        assert np.flatnonzero(folds == fold).tolist() == test.tolist()
+
+
+@given(st.lists(st.integers(0, 2), max_size=200), st.sampled_from([0.0, 0.15, 0.5]), st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_a_stratified_hold_out_takes_its_share_of_every_class(kinds: list[int], share: float, seed: int) -> None:
+    labels = np.array(kinds, int)
+    rest, held = hold_out_stratified(labels, share, seed)
+    assert complete((rest, held), len(labels))
+    assert [int((labels[held] == kind).sum()) for kind in range(3)] == [
+        round(share * int((labels == kind).sum())) for kind in range(3)
+    ]
+
+
+def test_stratified_cuts_stay_for_ever() -> None:
+    labels = np.arange(90) % 7 // 5
+    assert digest(stratified_folds(labels, 5, seed=1)) == "325cb5134d05d071"
+    assert digest(*hold_out_stratified(labels, 0.15, seed=42)) == "f468a98570c5ab3f"
+    assert digest(*hold_out_stratified(labels, 0.15, seed=43)) == "b9af8c845c274ec3"
 
 
 @given(st.lists(st.sampled_from("abcdefghij"), min_size=1, max_size=60), st.integers(0, 1000))

@@ -1,9 +1,18 @@
 """The trainer: it learns, keeps the best epoch, stops early, repeats, and says what went wrong."""
 
+import csv
+import math
+import os
+import signal
+import subprocess
+import sys
 import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, BinaryIO, ClassVar
 
 import pytest
 import torch
@@ -12,19 +21,24 @@ from torch import Tensor, nn
 from lformer import IrregularBatch, LFormer, data, metrics, tasks, train
 from lformer.bench.recipes import recipe
 from lformer.evaluate import evaluate, predict
+from lformer.metrics import Mean
 from lformer.ops import checks
-from lformer.train import DivergedError, Result, TrainConfig, fit, rate_share, seeded
+from lformer.tasks import Task
+from lformer.train import DivergedError, Report, Result, TrainConfig, fit, rate_share, seeded
 
-TASK = tasks.trajectory(half=75)
+CONFIG = recipe("spiral-0.02").config("lformer", data.load("spiral-0.02").spec)
+TASK = tasks.trajectory()
 
 
-def short_run(seed: int = 3, folder: Path | None = None, **changes: object) -> tuple[LFormer, Result]:
+def short_run(
+    seed: int = 3, task: Task = TASK, folder: Path | None = None, report: Report | None = None, **changes: object
+) -> tuple[LFormer, Result]:
     plan = recipe("spiral-0.02")
     with seeded(seed):
-        model = LFormer(plan.model)
-    config = replace(plan.train, **{"epochs": 3, "accelerator": "cpu"} | changes)
+        model = LFormer(CONFIG)
+    config = replace(plan.train, **{"epochs": 3, "device": "cpu"} | changes)
     splits = data.load("spiral-0.02", seed=seed, steps=10)
-    return model, fit(model, TASK, splits, config, folder=folder, progress=False)
+    return model, fit(model, task, splits, config, folder=folder, progress=False, report=report)
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +85,11 @@ def test_the_first_interval_is_fitted_to_the_training_data(trained: tuple[LForme
 
 
 def test_the_checkpoint_loads_without_executing_code(tmp_path: Path) -> None:
-    model, _ = short_run(folder=tmp_path, epochs=1)
-    saved = torch.load(tmp_path / "best.ckpt", weights_only=True)
-    assert torch.equal(saved["state_dict"]["model.head.0.weight"], model.head[0].weight)
+    model, result = short_run(folder=tmp_path, epochs=1)
+    saved = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    assert saved["history"] == result.history
+    assert torch.equal(saved["best"]["head.0.weight"], model.head[0].weight)
+    assert [path.name for path in tmp_path.iterdir()] == ["last.ckpt"]
 
 
 def test_the_rate_rises_in_the_warm_up_and_falls_to_zero() -> None:
@@ -100,7 +116,7 @@ class Explodes(nn.Module):
 def test_a_loss_that_is_not_finite_stops_with_step_and_advice() -> None:
     splits = data.load("spiral-0.02", steps=2)
     with pytest.raises(FloatingPointError, match=r"epoch 0, step 0.*learning rate \(0.001\).*clip"):
-        fit(Explodes(), TASK, splits, TrainConfig(epochs=1, accelerator="cpu"), progress=False)
+        fit(Explodes(), TASK, splits, TrainConfig(epochs=1, device="cpu"), progress=False)
 
 
 class Blows(nn.Module):
@@ -127,12 +143,11 @@ class Blows(nn.Module):
 )
 def test_an_explosion_names_the_layer_and_leaves_the_last_good_epoch(refuse: bool, says: str, tmp_path: Path) -> None:
     splits = data.load("spiral-0.02", steps=2)
-    config = TrainConfig(epochs=3, accelerator="cpu")
+    config = TrainConfig(epochs=3, device="cpu")
     with pytest.raises(DivergedError, match=f"epoch 1, step 0.*{says}") as error:
         fit(Blows(refuse), TASK, splits, config, folder=tmp_path, progress=False)
     assert [row["epoch"] for row in error.value.history] == [0]
     assert torch.load(tmp_path / "last.ckpt", weights_only=True)["epoch"] == 0
-    assert torch.load(tmp_path / "best.ckpt", weights_only=True)["epoch"] == 0
 
 
 def test_a_folder_of_another_run_is_refused(tmp_path: Path) -> None:
@@ -152,34 +167,79 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
 def test_epochs_are_reported_and_logged(tmp_path: Path) -> None:
     rows: list[dict[str, float]] = []
     plan = recipe("spiral-0.02")
-    config = replace(plan.train, epochs=2, accelerator="cpu", log="csv")
+    config = replace(plan.train, epochs=2, device="cpu", log="csv")
     splits = data.load("spiral-0.02", steps=3)
-    fit(LFormer(plan.model), TASK, splits, config, folder=tmp_path, progress=False, report=rows.append)
+    fit(LFormer(CONFIG), TASK, splits, config, folder=tmp_path, progress=False, report=rows.append)
     assert [row["epoch"] for row in rows] == [0, 1]
-    (log,) = tmp_path.rglob("metrics.csv")
-    assert "extrapolation_mae" in log.read_text().splitlines()[0]
+    with (tmp_path / "metrics.csv").open() as log:
+        assert [{name: float(value) for name, value in row.items()} for row in csv.DictReader(log)] == rows
+
+
+def test_a_log_without_a_folder_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"log='csv' is written into the folder of the run: fit\(..., folder=...\)"):
+        short_run(log="csv")
 
 
 def test_mixed_precision_trains_and_stays_near_single(trained: tuple[LFormer, Result]) -> None:
-    _, half = short_run(precision="bf16-mixed")
+    _, half = short_run(precision="bf16")
     assert half.history[-1]["loss"] < 0.5 * half.history[0]["loss"]
     assert half.metrics != trained[1].metrics
     assert half.metrics["mae"] == pytest.approx(trained[1].metrics["mae"], rel=0.5)
 
 
-def test_a_missing_logger_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(*args: object, **options: object) -> None:
-        raise ModuleNotFoundError("No module named 'tensorboard'")
+def test_double_precision_trains_near_single(trained: tuple[LFormer, Result]) -> None:
+    model, double = short_run(precision="float64")
+    assert next(model.parameters()).dtype == torch.float64
+    assert double.metrics == pytest.approx(trained[1].metrics, rel=0.05)
+    assert double.metrics != trained[1].metrics
+    splits = data.load("spiral-0.02", seed=3, steps=10)
+    assert evaluate(model, TASK, splits.test) == pytest.approx(double.metrics)  # whatever the batches were read as
 
-    monkeypatch.setattr("pytorch_lightning.loggers.TensorBoardLogger", absent)
+
+def test_a_missing_logger_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ImportError, match=r"lformer\[logs\]"):
-        short_run(epochs=1, log="tensorboard")
+        short_run(folder=tmp_path, epochs=1, log="tensorboard")
+
+
+class Events:
+    """Keeps what TensorBoard would be told."""
+
+    told: ClassVar[list[tuple[str, float, int]]] = []
+
+    def __init__(self, folder: Path, purge_step: int) -> None:
+        self.told.append(("purge", 0.0, purge_step))
+
+    def __enter__(self) -> "Events":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.told.append(("closed", 0.0, 0))
+
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        self.told.append((name, value, step))
+
+    def flush(self) -> None:
+        pass
+
+
+def test_tensorboard_is_told_of_every_epoch_and_goes_on_after_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Events))
+    with pytest.raises(KeyboardInterrupt):
+        short_run(folder=tmp_path, log="tensorboard", report=interrupt(after=1))
+    _, result = short_run(folder=tmp_path, log="tensorboard")
+    scalars = [(name, value) for row in result.history for name, value in row.items() if name != "epoch"]
+    assert [(name, value) for name, value, _ in Events.told if name not in ("purge", "closed")] == scalars
+    assert [step for name, _, step in Events.told if name == "purge"] == [0, 2]
+    assert Events.told[-1][0] == "closed"
 
 
 def test_weight_decay_is_decoupled_and_off_by_default() -> None:
     still = short_run(lr=0.0, epochs=1, weight_decay=0.5)[0]
     with seeded(3):
-        fresh = LFormer(recipe("spiral-0.02").model)
+        fresh = LFormer(CONFIG)
     assert torch.equal(still.head[0].weight, fresh.head[0].weight)  # a rate of 0 decays nothing
     decayed = short_run(epochs=1, weight_decay=0.5)[0]
     assert float(decayed.head[0].weight.detach().norm()) < float(short_run(epochs=1)[0].head[0].weight.detach().norm())
@@ -215,22 +275,168 @@ def test_predictions_come_in_order_whatever_the_batch_size(trained: tuple[LForme
 
 
 @pytest.mark.parametrize(
-    ("precision", "accelerator", "inside"),
+    ("precision", "device", "inside"),
     [
         ("tf32", "auto", "high"),
         ("tf32", "cpu", "highest"),
-        ("32-true", "gpu", "highest"),
-        ("64-true", "gpu", "highest"),
+        ("float32", "gpu", "highest"),
+        ("float64", "gpu", "highest"),
     ],
 )
 def test_products_are_rounded_on_a_gpu_alone_and_only_during_the_run(
-    precision: Any, accelerator: str, inside: str, monkeypatch: pytest.MonkeyPatch
+    precision: Any, device: str, inside: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert torch.get_float32_matmul_precision() == "highest"
-    with train.rounding(TrainConfig(precision=precision, accelerator=accelerator)):
+    with train.rounding(TrainConfig(precision=precision, device=device)):
         assert torch.get_float32_matmul_precision() == inside
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+# --- interruptions ---
+
+
+def interrupt(after: int, by: int = signal.SIGINT) -> Report:
+    """Sends this process a signal at the end of an epoch."""
+
+    def stop(row: dict[str, float]) -> None:
+        if row["epoch"] == after:
+            os.kill(os.getpid(), by)
+
+    return stop
+
+
+@pytest.mark.parametrize(("by", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_a_run_that_a_signal_ended_goes_on_to_where_it_would_have_ended(
+    by: int, raised: type[BaseException], trained: tuple[LFormer, Result], tmp_path: Path
+) -> None:
+    with pytest.raises(raised) as stopped:
+        short_run(folder=tmp_path, report=interrupt(1, by))
+    assert by == signal.SIGINT or stopped.value.code == 143  # type: ignore[attr-defined]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    told: list[float] = []
+    model, result = short_run(folder=tmp_path, report=lambda row: told.append(row["epoch"]))
+    assert told == [2]
+    assert (result.history, result.metrics) == (trained[1].history, trained[1].metrics)
+    for a, b in zip(model.parameters(), trained[0].parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_the_best_epoch_survives_an_interruption(tmp_path: Path) -> None:
+    most = {"mae": Mean(metrics.summed_absolute, best="max")}
+    worst = replace(TASK, metrics={**TASK.metrics, **most})  # the first epoch is best, since training spoils it
+    model, whole = short_run(task=worst)
+    assert whole.best_epoch == 0
+    with pytest.raises(KeyboardInterrupt):
+        short_run(task=worst, folder=tmp_path, report=interrupt(1))
+    again, resumed = short_run(task=worst, folder=tmp_path)
+    assert (resumed.best_epoch, resumed.metrics) == (0, whole.metrics)
+    assert torch.equal(again.head[0].weight, model.head[0].weight)
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(state: object, stream: BinaryIO) -> None:
+        stream.write(b"half of it")
+        raise OSError("no space left on device")
+
+    first: list[bytes] = []
+
+    def fill(row: dict[str, float]) -> None:
+        first.append((tmp_path / "last.ckpt").read_bytes())
+        monkeypatch.setattr(torch, "save", full)
+
+    with pytest.raises(OSError, match="no space left"):
+        short_run(folder=tmp_path, report=fill)
+    assert [(tmp_path / "last.ckpt").read_bytes()] == first
+    assert torch.load(tmp_path / "last.ckpt", weights_only=True)["epoch"] == 0
+
+
+def test_a_signal_is_left_to_a_caller_who_handles_it() -> None:
+    caught: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: caught.append(number))
+    try:
+        short_run(epochs=1, report=interrupt(0, signal.SIGTERM))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert caught == [signal.SIGTERM]
+
+
+def test_a_thread_can_train() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(short_run, epochs=1).result()[1].epochs == 1
+
+
+def test_training_leaves_the_callers_random_state() -> None:
+    torch.manual_seed(11)
+    expected = torch.rand(3)
+    torch.manual_seed(11)
+    model, *_ = short_run(epochs=1)
+    assert model.training
+    assert torch.equal(torch.rand(3), expected)
+
+
+# --- what is asked of parts and models ---
+
+
+def test_an_epoch_without_a_figure_is_beaten_by_any_that_has_one() -> None:
+    def best(*values: float) -> int:
+        return train.best_epoch([{TASK.monitor: value} for value in values], TASK)
+
+    assert best(math.nan, math.nan) == 0
+    assert best(math.nan, 2.0, math.nan, 1.0, 1.0) == 3
+    assert best(2.0, math.nan) == 0
+
+
+def test_parts_are_asked_to_drop_some_only_if_some_are_to_be_dropped() -> None:
+    splits = data.load("spiral-0.02", seed=3, steps=1)
+    asked: list[tuple[Any, ...]] = []
+
+    class Watched:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(splits.train, name)
+
+        def __len__(self) -> int:
+            return len(splits.train)
+
+        def training_batches(self, size: int, epoch: int, *drop: float) -> Iterator[IrregularBatch]:
+            asked.append((size, epoch, *drop))
+            return splits.train.training_batches(size, epoch)
+
+    for drop in (0.0, 0.3):
+        config = TrainConfig(epochs=1, batch_size=9, device="cpu", drop_fraction=drop)
+        fit(LFormer(CONFIG), TASK, replace(splits, train=Watched()), config, progress=False)
+    assert asked == [(9, 0), (9, 0, 0.3)]
+
+
+class Repeats(nn.Module):
+    """Says the same everywhere; has nothing to learn."""
+
+    def __init__(self, buffer: bool) -> None:
+        super().__init__()
+        self.register_buffer("answer", torch.tensor([0.5, 0.5]) if buffer else None)
+
+    def forward(self, batch: IrregularBatch) -> Tensor:
+        assert batch.query_times is not None
+        answer = torch.full((2,), 0.5) if self.answer is None else self.answer
+        return answer.expand(*batch.query_times.shape, 2)
+
+
+@pytest.mark.parametrize("buffer", [True, False])
+def test_a_model_without_parameters_is_evaluated(buffer: bool) -> None:
+    part = data.load("spiral-0.02", seed=3).test
+    assert 0 < evaluate(Repeats(buffer), TASK, part)["mae"] < 1
+    assert len(predict(Repeats(buffer), TASK, part)) == len(part)
+
+
+def test_the_trainer_imports_torch_numpy_and_rich_alone() -> None:
+    heavy = "pandas", "scipy", "sklearn", "pytorch_lightning", "safetensors", "typer", "filelock", "tensorboard"
+    code = f"import sys, lformer.train; print(sorted(sys.modules.keys() & {set(heavy)}))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+# --- on a GPU ---
 
 
 @pytest.mark.gpu
@@ -244,6 +450,6 @@ def test_a_model_is_tested_on_the_gpu_that_trained_it_and_comes_back(monkeypatch
         return evaluate(model, *arguments)
 
     monkeypatch.setattr(train, "evaluate", watched)
-    model, _ = short_run(epochs=1, accelerator="gpu")
+    model, _ = short_run(epochs=1, device="gpu")
     assert set(seen) == {("cuda", "high")}
     assert next(model.parameters()).device.type == "cpu"

@@ -1,12 +1,18 @@
-"""The models LFormer is compared with: all of them inside one frame, with the same embedder and the same head."""
+"""The models LFormer is compared with: those in its own frame, with its embedder and head, and those fitted at once.
+
+All take the same `IrregularBatch` and answer in the same shapes.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import nn
 
+from lformer.baselines.boosting import Boosting, BoostingConfig
+from lformer.baselines.fitted import FittedAtOnce
 from lformer.baselines.model import BaselineConfig, BaselineModel
+from lformer.baselines.naive import LastValue, LeastSquares, LinearInterpolation, NaiveConfig, SeriesMean
 from lformer.baselines.rnn import GRU, GRUConfig
 from lformer.baselines.transformer import Transformer, TransformerConfig
 
@@ -21,12 +27,17 @@ class Baseline(NamedTuple):
     """
 
     model: type[nn.Module]
-    config: type[BaselineConfig]
+    config: type[Any]
 
 
 BASELINES: dict[str, Baseline] = {
     "gru": Baseline(GRU, GRUConfig),
     "transformer": Baseline(Transformer, TransformerConfig),
+    "last-value": Baseline(LastValue, NaiveConfig),
+    "series-mean": Baseline(SeriesMean, NaiveConfig),
+    "linear": Baseline(LeastSquares, NaiveConfig),
+    "linear-interpolation": Baseline(LinearInterpolation, NaiveConfig),
+    "boosting": Baseline(Boosting, BoostingConfig),
 }
 
 __all__ = [
@@ -35,7 +46,15 @@ __all__ = [
     "Baseline",
     "BaselineConfig",
     "BaselineModel",
+    "Boosting",
+    "BoostingConfig",
+    "FittedAtOnce",
     "GRUConfig",
+    "LastValue",
+    "LeastSquares",
+    "LinearInterpolation",
+    "NaiveConfig",
+    "SeriesMean",
     "Transformer",
     "TransformerConfig",
 ]

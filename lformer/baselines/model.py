@@ -1,4 +1,4 @@
-"""BaselineModel: the shared embedder and head around a model that only says what it makes of the rows."""
+"""BaselineModel: the row encoder, embedder and head of LFormer around a model that only says what it makes of rows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from lformer.batch import IrregularBatch
 from lformer.nn.attention import one_of
 from lformer.nn.embedder import Embedder, Embedding, TimeEmbedding
+from lformer.nn.persistence import PersistenceKind, guess, start_from_guess
 from lformer.nn.predictor import Answer, Pool, head
 from lformer.nn.query import check_answer, rows_until
+from lformer.nn.rows import Encoded, RowEncoder, Rows, check_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,33 +25,34 @@ class BaselineConfig:
         inputs: C, observed channels per row.
         outputs: numbers per answer: classes, or targets.
         answer: one per "series", at every row ("step"), or at `batch.query_times` ("query").
+        rows, statics, persistence: see `LFormerConfig`. With "values" a missing value and an observed 0 look the same.
         width, depth: D, number of layers.
         embedder, embedder_layers, time_embedding: see `Embedder`.
         head_layers: hidden layers of the predictor; 0 is a single linear map.
-        show_observed: whether the embedder also gets what was observed, 2 C channels in all. Without it a missing
-            value and an observed 0 look the same.
     """
 
     inputs: int
     outputs: int
     answer: Answer = "series"
+    rows: Rows = "values"
+    statics: int = 0
+    persistence: PersistenceKind = "none"
     width: int = 64
     depth: int = 2
     embedder: Embedding = "linear"
     embedder_layers: int = 1
     time_embedding: TimeEmbedding = "none"
     head_layers: int = 0
-    show_observed: bool = False
 
     def __post_init__(self) -> None:
-        for name, allowed in (("answer", Answer), ("embedder", Embedding), ("time_embedding", TimeEmbedding)):
+        choices = {
+            "answer": Answer, "embedder": Embedding, "time_embedding": TimeEmbedding, "rows": Rows,
+            "persistence": PersistenceKind,
+        }  # fmt: skip
+        for name, allowed in choices.items():
             one_of(name, getattr(self, name), allowed)
         self.require_positive("inputs", "outputs", "width", "depth")
-        if self.show_observed and self.embedder == "frames":
-            raise ValueError(
-                'show_observed puts a second channel beside each value, and embedder="frames" takes one frame per '
-                "row. Set show_observed=False."
-            )
+        check_rows(self)
 
     def require_positive(self, *names: str) -> None:
         """Refuse a size below 1."""
@@ -59,7 +62,7 @@ class BaselineConfig:
 
 
 class BaselineModel(nn.Module):
-    """Embedder → rows of the model → one answer per series, row or query. A model brings `rows`.
+    """RowEncoder → Embedder → `mix` of the model → one answer per series, row or query. A model brings `mix`.
 
     It may also bring its own `series` (default: the mean over the valid rows) and `queries` (default: the result at the
     latest row that is not later than the query; right for models whose rows do not look ahead).
@@ -68,46 +71,50 @@ class BaselineModel(nn.Module):
     def __init__(self, config: BaselineConfig) -> None:
         super().__init__()
         self.config = config
-        channels = config.inputs * (2 if config.show_observed else 1)
-        self.embedder = Embedder(channels, config.width, config.embedder, config.embedder_layers, config.time_embedding)
+        self.rows = RowEncoder(config.inputs, config.rows, config.statics, config.persistence)
+        self.embedder = Embedder(
+            self.rows.width, config.width, config.embedder, config.embedder_layers, config.time_embedding
+        )
         self.pool = Pool(config.width)
         self.head = head(config.width, config.outputs, config.head_layers)
+        self.persistence = None if config.persistence == "none" else start_from_guess(self.head, config.inputs)
 
-    def rows(self, x: Tensor, batch: IrregularBatch) -> Tensor:
+    def mix(self, x: Tensor, batch: IrregularBatch) -> Tensor:
         """(B, L, D) embedded rows -> (B, L, D). L is at least 1, and x is 0 on padding, which must not be read."""
         raise NotImplementedError(f"{type(self).__name__} must say what it makes of the rows.")
 
     def series(self, rows: Tensor, batch: IrregularBatch) -> Tensor:
-        """(B, L, D) results of `rows` -> (B, D), what a series is answered from."""
-        return self.pool(self.pool.add(self.pool.start(len(batch), rows), rows, batch.lengths), batch.lengths)
+        """(B, L, D) results of `mix` -> (B, D), what a series is answered from."""
+        return self.pool(
+            self.pool.add(self.pool.start(batch.values.shape[0], rows), rows, batch.lengths), batch.lengths
+        )
 
-    def queries(self, x: Tensor, batch: IrregularBatch, query_times: Tensor) -> Tensor:
-        """(B, L, D) embedded rows, (B, Q) -> (B, Q, D), what each query is answered from."""
-        return state_after(self.rows(x, batch), rows_until(batch.times, batch.lengths, query_times))
+    def queries(self, x: Tensor, asked: Tensor, batch: IrregularBatch, query_times: Tensor) -> Tensor:
+        """(B, L, D) embedded rows, (B, Q, D) embedded rows of the queries, (B, Q) -> (B, Q, D), to answer them from."""
+        return state_after(self.mix(x, batch), rows_until(batch.times, batch.lengths, query_times))
 
     def forward(self, batch: IrregularBatch) -> Tensor:
         """(B, O), (B, L, O) or (B, Q, O) as `config.answer` says."""
         check_answer(self.config.answer, batch)
         L = batch.values.shape[1]
         batch = batch if L else _one_padding_row(batch)
-        x = torch.where(batch.valid[..., None], self._embed(batch), 0)
+        encoded = self.rows(batch)
+        x = torch.where(batch.valid[..., None], self._embed(encoded.rows, batch.times), 0)
         if batch.query_times is not None:
-            answers = self.queries(x, batch, batch.query_times)
+            asked = self._embed(self.rows.queries(batch, encoded), batch.query_times)
+            answers = self.queries(x, asked, batch, batch.query_times)
         elif self.config.answer == "series":
-            answers = self.series(self.rows(x, batch), batch)
+            answers = self.series(self.mix(x, batch), batch)
         else:
-            answers = self.rows(x, batch)[:, :L]
-        return self.head(answers)
+            answers = self.mix(x, batch)
+        answers = self._from_guess(self.head(answers), batch, encoded)
+        return answers[:, :L] if self.config.answer == "step" else answers
 
-    def empty_rows(self, times: Tensor, dtype: torch.dtype) -> Tensor:
-        """(B, Q) -> (B, Q, D), embedded rows in which nothing was observed."""
-        return self.embedder(times.new_zeros(*times.shape, *self.embedder.shape, dtype=dtype), times)
+    def _embed(self, rows: Tensor, times: Tensor) -> Tensor:
+        return self.embedder(rows, times / self.rows.interval if self.config.time_embedding == "relative" else times)
 
-    def _embed(self, batch: IrregularBatch) -> Tensor:
-        values = batch.values
-        if self.config.show_observed:
-            values = torch.cat([values, batch.observed.to(values.dtype)], dim=-1)
-        return self.embedder(values, batch.times)
+    def _from_guess(self, answers: Tensor, batch: IrregularBatch, encoded: Encoded) -> Tensor:
+        return answers if self.persistence is None else answers + guess(self.persistence, batch, encoded)
 
 
 def state_after(rows: Tensor, count: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ class GRU(BaselineModel):
         super().__init__(config)
         self.recurrence = nn.GRU(config.width, config.width, config.depth, batch_first=True)
 
-    def rows(self, x: Tensor, batch: IrregularBatch) -> Tensor:
+    def mix(self, x: Tensor, batch: IrregularBatch) -> Tensor:
         """(B, L, D) -> (B, L, D), the states of the last layer."""
         states, _ = self.recurrence(x)
         return states

@@ -68,15 +68,15 @@ class Transformer(BaselineModel):
         )
         self.last_norm = nn.LayerNorm(config.width) if config.norm_first else nn.Identity()
 
-    def rows(self, x: Tensor, batch: IrregularBatch) -> Tensor:
+    def mix(self, x: Tensor, batch: IrregularBatch) -> Tensor:
         """(B, L, D) -> (B, L, D)"""
         return self._encode(self._placed(x, _indices(batch), batch.times), _not_read(batch))
 
-    def queries(self, x: Tensor, batch: IrregularBatch, query_times: Tensor) -> Tensor:
-        """(B, L, D), (B, Q) -> (B, Q, D)"""
+    def queries(self, x: Tensor, asked: Tensor, batch: IrregularBatch, query_times: Tensor) -> Tensor:
+        """(B, L, D), (B, Q, D), (B, Q) -> (B, Q, D)"""
         rows = self._placed(x, _indices(batch), batch.times)
         next_index = rows_until(batch.times, batch.lengths, query_times)
-        asked = self._placed(self.empty_rows(query_times, x.dtype), next_index, query_times)
+        asked = self._placed(asked, next_index, query_times)
         unread = torch.ones_like(query_times, dtype=torch.bool)
         y = self._encode(torch.cat([rows, asked], dim=1), torch.cat([_not_read(batch), unread], dim=1))
         return y[:, x.shape[1] :]

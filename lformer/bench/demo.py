@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-import lformer
 from lformer import data, tasks, train
 from lformer.batch import IrregularBatch
 from lformer.bench import plots
 from lformer.bench.recipes import recipe
+from lformer.bench.run import versions
 from lformer.data.spirals import HALF
 from lformer.evaluate import predict
 from lformer.nn import LFormer
@@ -49,9 +46,10 @@ def run(config: DemoConfig, progress: bool = True) -> dict[str, Any]:
     name = f"spiral-{config.alpha}"
     splits = data.load(name, seed=config.seed, points=config.points, noise=config.noise)
     plan = recipe(name)
-    training = replace(plan.train, epochs=config.epochs, accelerator="cpu")
+    training = replace(plan.train, epochs=config.epochs, device="cpu")
+    sizes = plan.config("lformer", splits.spec)
     with train.seeded(config.seed):
-        model = LFormer(plan.model)
+        model = LFormer(sizes)
     task = tasks.for_splits(splits)
     result = train.fit(model, task, splits, training, seed=config.seed, progress=progress)
 
@@ -66,7 +64,7 @@ def run(config: DemoConfig, progress: bool = True) -> dict[str, Any]:
         "seconds": round(result.seconds, 2),
         "seed": config.seed,
         "data": {"points": config.points, "noise": config.noise, "train": len(splits.train), "test": len(splits.test)},
-        "config": {"model": asdict(plan.model), "train": asdict(training)},
+        "config": {"model": asdict(sizes), "train": asdict(training)},
         "versions": versions(),
         "history": result.history,
     }
@@ -96,15 +94,3 @@ def observations(batches: Iterable[IrregularBatch], chosen: Tensor) -> list[Tens
     """The observed rows of some series of one batch, (points, 2) each."""
     (batch,) = batches
     return [batch.values[i][batch.observed[i].all(dim=-1)] for i in chosen.tolist()]
-
-
-def versions() -> dict[str, str]:
-    """What the numbers were made with."""
-    return {
-        "lformer": lformer.__version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "pytorch-lightning": version("pytorch-lightning"),
-        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
-    }

@@ -35,7 +35,7 @@ class Settings:
 
     root: Path
     time_limit: float | None = None
-    accelerator: str = "auto"
+    device: str = "auto"
     log: str = "none"
 
 
@@ -53,7 +53,7 @@ def local(cells: Sequence[Cell], settings: Settings, workers: int | None = None)
     Yields:
         What happens, as it happens: "running" with a word on the progress any number of times, then how it ended.
     """
-    gpus = torch.cuda.device_count() if settings.accelerator != "cpu" else 0
+    gpus = torch.cuda.device_count() if settings.device != "cpu" else 0
     workers = workers or max(1, gpus)
     slots: SimpleQueue[int] = SimpleQueue()
     events: SimpleQueue[Outcome] = SimpleQueue()
@@ -90,7 +90,7 @@ def _process(
 ) -> Outcome:  # fmt: skip
     task: dict[str, Any] = {
         "cell": cell_fields(cell), "root": str(settings.root), "time_limit": settings.time_limit,
-        "accelerator": settings.accelerator, "log": settings.log,
+        "device": settings.device, "log": settings.log,
     }  # fmt: skip
     environment = dict(os.environ)
     if gpu is not None and "CUDA_VISIBLE_DEVICES" not in environment:

@@ -21,7 +21,7 @@ def draw(records: Sequence[Record], folder: Path) -> list[Path]:
 
 def _dynamics(records: Sequence[Record], folder: Path) -> list[Path]:
     drawn = []
-    ours = [r for r in records if r["cell"]["model"] == "lformer"]
+    ours = [r for r in records if r["cell"]["model"] == "lformer" and not r["cell"]["variant"]]
     for (dataset, task), own in grouped(ours, "dataset", "task"):
         full, bare = ([r for r in own if r["cell"]["ablation"] == kind] for kind in (FULL, BARE))
         seeds = {r["cell"]["seed"] for r in bare}
@@ -33,16 +33,16 @@ def _dynamics(records: Sequence[Record], folder: Path) -> list[Path]:
 
 
 def _pareto(records: Sequence[Record], folder: Path) -> list[Path]:
-    """One figure for each data set that two models or more were run on, all on the same kind of machine."""
+    """One figure for each data set that two models or variants were run on, all on the same kind of machine."""
     drawn = []
     for (dataset, task), own in grouped(records, "dataset", "task"):
         points, machines = {}, set()
         measure = next((m for m in paper.lformer(dataset) if m.task == task), None)
-        for (model,), runs in grouped([r for r in own if not r["cell"]["ablation"]], "model"):
+        for names, runs in grouped([r for r in own if not r["cell"]["ablation"]], "model", "variant"):
             timed = [r for r in runs if r.get("series_per_second") and r["status"] == "done"]
             if measure is not None and timed:
                 mean = sum(r["metrics"][measure.metric] for r in timed) / len(timed)
-                points[model] = (max(r["series_per_second"] for r in timed), measure.factor * mean)
+                points[" ".join(names).strip()] = (max(r["series_per_second"] for r in timed), measure.factor * mean)
                 machines |= {r["versions"]["machine"] for r in timed}
         if measure is not None and len(points) > 1 and len(machines) == 1:
             drawn.append(folder / f"pareto-{dataset}-{task}.png")

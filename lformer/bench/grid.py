@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any, cast
 
 from lformer.bench import records
 from lformer.bench.engine import ENGINES, Outcome, Settings
-from lformer.bench.models import entry
 from lformer.bench.recipes import recipe
 from lformer.bench.records import Cell
 from lformer.data import named
+from lformer.data.dataset import Request
 
 
 def seeds(text: str) -> list[int]:
@@ -38,14 +40,14 @@ def cells(
     seeds: Sequence[int],
     tasks: Sequence[str] = (),
     ablations: Sequence[str] = (),
+    variants: Sequence[str] = (),
     split: str = "published",
     scaling: str = "published",
     epochs: int | None = None,
 ) -> list[Cell]:
-    """Every combination, checked before anything is run.
+    """Every combination, checked before anything is loaded or run.
 
-    A data set is run for each of the given tasks that it has; for its first if none are given. Interpolation and
-    extrapolation of a spiral are read off the same run, so spirals are run once.
+    A data set is run for each of the given tasks that it has; for its first if none are given.
     """
     made = []
     for dataset in datasets:
@@ -56,18 +58,17 @@ def cells(
         for what, choices, value in (("split", card.splits, split), ("scaling", card.scalings, scaling)):
             if value not in choices:
                 raise ValueError(f"{what} of {dataset} must be one of {', '.join(choices)}; got {value!r}.")
-        for task in wanted[:1] if dataset.startswith("spiral") else wanted:
-            for model in models:
-                entry(model)
-                for ablation in ablations or [""]:
-                    recipe(dataset, model, ablation, task)
-                    made += [
-                        Cell(
-                            dataset=dataset, task=task, model=model, ablation=ablation, split=split, scaling=scaling,
-                            seed=seed, epochs=epochs,
-                        )
-                        for seed in seeds
-                    ]  # fmt: skip
+        for task in wanted:
+            named(dataset).check(Request(task=cast(Any, task), seed=0, split=split, scaling=cast(Any, scaling)))
+        for task, model, ablation, variant in product(wanted, models, ablations or [""], variants or [""]):
+            recipe(dataset, task, model=model, ablation=ablation, variant=variant)
+            made += [
+                Cell(
+                    dataset=dataset, task=task, model=model, ablation=ablation, variant=variant, split=split,
+                    scaling=scaling, seed=seed, epochs=epochs,
+                )
+                for seed in seeds
+            ]  # fmt: skip
     return made
 
 

@@ -13,8 +13,13 @@ from typing import Literal, NamedTuple
 from lformer.bench.paper import Figure, Measure
 
 SEEDS = 5  # as many as the paper has; another number is shown
-NONE, PARTIAL, SMOKE = "–", "‡", "§"
-WORDS = {"mae": "MAE", "rmse": "RMSE", "mse": "MSE", "mse_unseen": "MSE, unseen points"}
+NONE, PARTIAL, SMOKE, TRIVIAL = "–", "‡", "§", "¶"
+WORDS = {
+    "mae": "MAE", "rmse": "RMSE", "mse": "MSE", "mse_unseen": "MSE, unseen points", "auroc": "AUROC", "auprc": "AUPRC",
+    "interpolation_mae": "MAE, interpolation", "interpolation_rmse": "RMSE, interpolation",
+    "extrapolation_mae": "MAE, extrapolation", "extrapolation_rmse": "RMSE, extrapolation",
+}  # fmt: skip
+Kind = Literal["paper", "variant", "simple"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +31,16 @@ class Ours:
         failed: why the others did not: "OOM", "OOT" or "collapse".
         partial: what the data lacked; "" if nothing.
         smoke: whether training was cut short.
+        trivial: whether the answers were among the inputs and handed back.
+        kind: trained by the "paper"'s recipe or by a "variant" of ours, or a "simple" model that is fitted at once.
     """
 
     values: tuple[float, ...] = ()
     failed: tuple[str, ...] = ()
     partial: str = ""
     smoke: bool = False
+    trivial: bool = False
+    kind: Kind = "paper"
 
     @property
     def mean(self) -> float:
@@ -45,12 +54,12 @@ class Ours:
 
     @property
     def comparable(self) -> bool:
-        """Whether this may be ranked and held against the paper: whole data, whole training, all seeds or none."""
-        return not (self.partial or self.smoke or (self.values and self.failed))
+        """Whether this may be compared: whole data, whole training, all seeds or none, answers that were not given."""
+        return not (self.partial or self.smoke or self.trivial or (self.values and self.failed))
 
     def figure(self, digits: int) -> str:
         """45.3±3.5, or the reason why there is none, with a sign where it is not comparable."""
-        signs = PARTIAL * bool(self.partial) + SMOKE * self.smoke
+        signs = PARTIAL * bool(self.partial) + SMOKE * self.smoke + TRIVIAL * self.trivial
         if not self.values:
             return "/".join(sorted(set(self.failed))) + signs
         deviation = f"±{self.deviation:.{digits}f}" if len(self.values) > 1 else ""
@@ -75,8 +84,9 @@ class Entry:
         ours, printed: None where there is none.
         digits: decimals of the paper in this row.
         sign: 1 if a large value is good, -1 if a small one is.
-        rank: among our comparable entries of the row, ties sharing theirs; None if this is not one of them.
-        mark: whether it is the best or second best of ours.
+        rank: among the comparable models of the row that were trained by the paper's recipe, ties sharing theirs; None
+            if this is not one of them.
+        mark: whether it is the best or second best of all that is comparable of ours.
     """
 
     ours: Ours | None
@@ -144,11 +154,10 @@ class Line:
     @property
     def metric(self) -> str:
         """MSE, all points ↓ (× 1e-2)."""
-        name, unit = self.measure.metric.rpartition("polation_")[2], self.measure.factor
-        name = WORDS.get(name, name)
+        name, unit = WORDS.get(self.measure.metric, self.measure.metric), self.measure.factor
         if self.measure.metric == "mse" and self.measure.task in ("interpolate", "extrapolate"):
             name += ", all points"
-        units = "%" if name == "accuracy" else "" if unit == 1 else f"× 1e-{round(math.log10(unit))}"
+        units = "%" if self.measure.percent else "" if unit == 1 else f"× 1e-{round(math.log10(unit))}"
         return f"{name} {'↑' if self.measure.sign > 0 else '↓'}" + (f" ({units})" if units else "")
 
 
@@ -176,7 +185,7 @@ class Table:
 
     Attributes:
         title: what of.
-        columns: models, or the full model and its ablations.
+        columns: models and variants of them, or the full model and its ablations.
         lines: the rows.
         ranks: mean rank by column; empty if fewer than two columns can be ranked.
         ranked: over which rows, in words.
@@ -204,9 +213,9 @@ class Table:
             rows.append([style.escape("mean rank ↓"), self.ranked, *ranks])
         return rows
 
-    def markdown(self) -> str:
-        """Title, table and notes."""
-        notes = "\n".join(f"- {note}" for note in (MARKDOWN.legend, *self.notes))
+    def markdown(self, legend: bool = True) -> str:
+        """Title, table and notes; the legend, which is the same for all tables, first among them."""
+        notes = "\n".join(f"- {note}" for note in ([MARKDOWN.legend] * legend + list(self.notes)))
         return f"**{self.title}** (ours / paper)\n\n{markdown(self.rows(MARKDOWN))}\n\n{notes}\n"
 
     def latex(self) -> str:
@@ -236,7 +245,7 @@ class Table:
 
 CSV_HEADER = (
     "dataset", "task", "split", "scaling", "metric", "unit", "column", "mean", "std", "seeds", "failed", "partial",
-    "smoke", "comparable", "rank", "paper", "paper_mean", "paper_std", "gain",
+    "smoke", "trivial", "kind", "comparable", "rank", "paper", "paper_mean", "paper_std", "gain",
 )  # fmt: skip
 
 
@@ -252,7 +261,8 @@ def _numbers(entry: Entry) -> list[object]:
     comparable = entry.ours is not None and ours.comparable
     return [
         *_known(ours.mean, ours.deviation), len(ours.values), " ".join(ours.failed), ours.partial, int(ours.smoke),
-        int(comparable), *_known(rank), printed.text, *_known(printed.mean, printed.deviation, gain),
+        int(ours.trivial), ours.kind, int(comparable), *_known(rank), printed.text,
+        *_known(printed.mean, printed.deviation, gain),
     ]  # fmt: skip
 
 
@@ -282,7 +292,7 @@ _TEX = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "×": r"$\times$", "≈": r"$\approx$",
     "✓": r"\ding{51}", "✗": r"\ding{55}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": r"$-$", NONE: "--",
-    PARTIAL: r"$^\ddagger$", SMOKE: r"$^\S$", "α": r"$\alpha$",
+    PARTIAL: r"$^\ddagger$", SMOKE: r"$^\S$", TRIVIAL: r"$^\P$", "α": r"$\alpha$",
 })  # fmt: skip
 
 _LEGEND = (
@@ -293,12 +303,12 @@ _LEGEND = (
 MARKDOWN = Style(
     "**{}**",
     "{}†",
-    _LEGEND.format("Bold: best of ours; †: second best"),
+    _LEGEND.format("Bold: the best of all we ran; †: the second best"),
     lambda text: text.replace("|", r"\|"),
 )
 LATEX = Style(
     r"\textbf{{{}}}",
     r"\underline{{{}}}",
-    _LEGEND.format("Bold: best of ours; underlined: second best"),
+    _LEGEND.format("Bold: the best of all we ran; underlined: the second best"),
     lambda text: text.translate(_TEX),
 )

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from lformer.baselines import BASELINES
+from lformer.baselines import BASELINES, FittedAtOnce
 from lformer.nn import LFormer, LFormerConfig
 
 
@@ -15,6 +15,11 @@ class Entry(NamedTuple):
 
     model: type[nn.Module]
     config: type[Any]
+
+    @property
+    def at_once(self) -> bool:
+        """Whether it is fitted at once, by `model.fit(part, task)`, and not trained: naive forecasts, boosting."""
+        return issubclass(self.model, FittedAtOnce)
 
 
 MODELS: dict[str, Entry] = {"lformer": Entry(LFormer, LFormerConfig)} | {

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+LARGE_IS_GOOD = {"accuracy", "auroc", "auprc"}  # of all other metrics a small value is
+
 
 class Measure(NamedTuple):
     """What a row of a table measures; the paper prints `factor` times our metric."""
@@ -22,7 +24,12 @@ class Measure(NamedTuple):
     @property
     def sign(self) -> int:
         """1 if a large value is good, -1 if a small one is."""
-        return 1 if self.metric == "accuracy" else -1
+        return 1 if self.metric in LARGE_IS_GOOD else -1
+
+    @property
+    def percent(self) -> bool:
+        """Whether it is printed as a percentage: of right answers, or of the area under a curve."""
+        return self.sign > 0 and self.factor == 100
 
 
 class Figure(NamedTuple):
@@ -114,22 +121,22 @@ PHY-I          physionet      reconstruct      mse                 100
 USH-I          ushcn          reconstruct      mse                 100
 PHY-E          physionet      extrapolate      mse                 100
 USH-E          ushcn          extrapolate      mse                 100
-2DS2-I-MAE     spiral-2       interpolate      interpolation_mae   100
-2DS2-I-RMSE    spiral-2       interpolate      interpolation_rmse  100
-2DS0.2-I-MAE   spiral-0.2     interpolate      interpolation_mae   100
-2DS0.2-I-RMSE  spiral-0.2     interpolate      interpolation_rmse  100
-2DS0.02-I-MAE  spiral-0.02    interpolate      interpolation_mae   100
-2DS0.02-I-RMSE spiral-0.02    interpolate      interpolation_rmse  100
-2DS2-E-MAE     spiral-2       extrapolate      extrapolation_mae   100
-2DS2-E-RMSE    spiral-2       extrapolate      extrapolation_rmse  100
-2DS0.2-E-MAE   spiral-0.2     extrapolate      extrapolation_mae   100
-2DS0.2-E-RMSE  spiral-0.2     extrapolate      extrapolation_rmse  100
-2DS0.02-E-MAE  spiral-0.02    extrapolate      extrapolation_mae   100
-2DS0.02-E-RMSE spiral-0.02    extrapolate      extrapolation_rmse  100
+2DS2-I-MAE     spiral-2       trajectory       interpolation_mae   100
+2DS2-I-RMSE    spiral-2       trajectory       interpolation_rmse  100
+2DS0.2-I-MAE   spiral-0.2     trajectory       interpolation_mae   100
+2DS0.2-I-RMSE  spiral-0.2     trajectory       interpolation_rmse  100
+2DS0.02-I-MAE  spiral-0.02    trajectory       interpolation_mae   100
+2DS0.02-I-RMSE spiral-0.02    trajectory       interpolation_rmse  100
+2DS2-E-MAE     spiral-2       trajectory       extrapolation_mae   100
+2DS2-E-RMSE    spiral-2       trajectory       extrapolation_rmse  100
+2DS0.2-E-MAE   spiral-0.2     trajectory       extrapolation_mae   100
+2DS0.2-E-RMSE  spiral-0.2     trajectory       extrapolation_rmse  100
+2DS0.02-E-MAE  spiral-0.02    trajectory       extrapolation_mae   100
+2DS0.02-E-RMSE spiral-0.02    trajectory       extrapolation_rmse  100
 """)
 
 LTS_C = Printed(
-    "LTS-C: accuracy on long series",
+    "Classification of series (LTS-C)",
     _rows(_block("""
 row  lru      s5       s6        mamba     ncde     nrde     logncde  transformer rformer  lformer
 EC   21.5±2.1 24.1±4.3 26.4±6.4  27.9±4.5  29.9±6.5 25.3±1.8 34.4±6.4 40.5±6.3    34.7±4.1 45.3±3.5
@@ -143,7 +150,7 @@ SCP2 51.2±3.6 50.5±2.6 49.9±9.5  48.2±3.9  53.0±2.8 53.7±6.9 53.7±4.1 49.
 )  # fmt: skip
 
 LTS_R = Printed(
-    "LTS-R: regression of long series",
+    "Regression of series (LTS-R)",
     _rows(_block("""
 row       gru        mamba     transformer r-ode      ncde       nrde      cfc        rformer   lformer
 HR-MAE    9.64±0.61  1.97±0.39 9.82±0.19   12.11±0.00 9.20±0.08  2.74±0.13 9.77±0.31  2.37±0.17 1.03±0.04
@@ -157,7 +164,7 @@ SpO2-RMSE 3.28±0.08  1.41±0.71 3.28±0.08   3.41±0.02  2.83±0.18  1.28±0.13
 )  # fmt: skip
 
 POINTS = Printed(
-    "PTS-C and PTS-R: per point",
+    "Classification and regression of points (PTS-C, PTS-R)",
     _rows(_block("""
 row acssm lformer
 HA  ≈91.4 92.87±0.16
@@ -167,7 +174,7 @@ PDL ≈2.98 2.05±0.25
 )  # fmt: skip
 
 RECORDS = Printed(
-    "TS-I and TS-E: climate and clinical records",
+    "Climate and clinical records (TS-I, TS-E)",
     _rows(_turned(_block("""
 model     PHY-I       USH-I       PHY-E       USH-E
 mtand     0.208±0.025 1.766±0.009 0.340±0.020 2.360±0.038
@@ -186,7 +193,7 @@ lformer   0.040±0.009 0.001±0.000 0.372±0.002 0.840±0.018
 )  # fmt: skip
 
 SPIRALS = Printed(
-    "TS-I and TS-E: spirals",
+    "Curves (TS-I, TS-E)",
     _rows(_block("""
 row            transformer node      r-ode     o-ode     ncde      contiformer lformer
 2DS2-I-MAE     2.33±0.60   2.49±0.30 2.88±0.54 4.12±1.00 2.96±0.23 0.41±0.07   0.40±0.06

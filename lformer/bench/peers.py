@@ -112,11 +112,12 @@ def build(name: str) -> nn.Module:
 
 
 def available(device: str = "cpu") -> list[str]:
-    """The peers that can run here, then the baselines."""
-    from lformer.baselines import BASELINES
+    """The peers that can run here, then the baselines that are trained."""
+    from lformer.baselines import BASELINES, FittedAtOnce
 
     here = [n for n, p in PEERS.items() if (not p.package or find_spec(p.package)) and (device == "cuda" or not p.cuda)]
-    return [*here, *(name for name in BASELINES if name not in PEERS)]
+    trained = [name for name, baseline in BASELINES.items() if not issubclass(baseline.model, FittedAtOnce)]
+    return [*here, *(name for name in trained if name not in PEERS)]
 
 
 def random_batch(batch: int, length: int, device: str = "cpu", seed: int = 0) -> IrregularBatch:

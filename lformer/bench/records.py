@@ -22,6 +22,7 @@ class Cell:
         dataset, task, split, scaling: as in `data.load`.
         model: "lformer" or a baseline.
         ablation: a part of LFormer exchanged; "" for none.
+        variant: a recipe of ours; "" is the paper's.
         seed: of the split where the publication redraws it, of the order in training and of the weights.
         epochs: at most so many instead of the recipe's; None as the recipe says. Such a record is marked `smoke`.
     """
@@ -34,18 +35,22 @@ class Cell:
     scaling: str = "published"
     seed: int = 42
     epochs: int | None = None
+    variant: str = ""
 
     @property
     def label(self) -> str:
-        """The row of a table this belongs to."""
-        return self.model + (f" {self.ablation}" if self.ablation else "")
+        """The column of a table this belongs to."""
+        return " ".join(self._names)
+
+    @property
+    def _names(self) -> list[str]:
+        return [name for name in (self.model, self.variant, self.ablation) if name]
 
     def folder(self, root: Path) -> Path:
         """Where everything of this cell lies."""
         kind = [self.task, *(x for x in (self.split, self.scaling) if x != "published")]
         kind += [f"{self.epochs}epochs"] if self.epochs is not None else []
-        model = self.model + (f"-{self.ablation}" if self.ablation else "")
-        return root / self.dataset / "-".join(kind) / model / f"seed{self.seed}"
+        return root / self.dataset / "-".join(kind) / "-".join(self._names) / f"seed{self.seed}"
 
     def path(self, root: Path) -> Path:
         """Its record."""
@@ -72,16 +77,15 @@ def _write_text(part: Path, text: str) -> None:
 
 
 def read(path: Path) -> Record:
-    """A record, checked."""
+    """A record, checked; what a cell of an older one does not say is as it was then."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         missing = [name for name in REQUIRED if name not in record]
         if missing:
             raise ValueError(f"it has no {', '.join(missing)}")
-        Cell(**record["cell"])
+        return dict(record) | {"cell": cell_fields(Cell(**record["cell"]))}
     except (ValueError, TypeError, UnicodeDecodeError) as error:
         raise RecordError(f"{path} is not a record ({error}). Delete it, and its cell is run again.") from error
-    return dict(record)
 
 
 def finished(cell: Cell, root: Path) -> Record | None:

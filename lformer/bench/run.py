@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,15 @@ from torch import nn
 
 import lformer
 from lformer import data, tasks, train
+from lformer.baselines import FittedAtOnce
 from lformer.bench import records
 from lformer.bench.models import build
 from lformer.bench.recipes import recipe
 from lformer.bench.records import Cell, Record
+from lformer.devices import choose, device_of
+from lformer.evaluate import evaluate
 from lformer.ops.checks import skip_value_checks
-from lformer.train import Report
+from lformer.train import Report, Result
 
 
 class BusyError(RuntimeError):
@@ -38,18 +40,18 @@ def run(
     root: Path,
     *,
     time_limit: float | None = None,
-    accelerator: str = "auto",
+    device: str = "auto",
     progress: bool = True,
     report: Report | None = None,
     log: str = "none",
 ) -> Record:
-    """Train and test one cell, unless its record is there, and write the record.
+    """Train, or fit at once, and test one cell, unless its record is there, and write the record.
 
     Args:
         cell: what.
         root: folder of the records; checkpoints lie beside a record until it is written.
         time_limit: seconds after which the cell counts as out of time, "OOT".
-        accelerator: "auto", "cpu" or "gpu".
+        device: "auto", "cpu" or "gpu", as in `TrainConfig`.
         progress: show a bar.
         report: told of every epoch.
         log: "none", "csv" or "tensorboard".
@@ -64,7 +66,7 @@ def run(
         with FileLock(folder.with_suffix(".lock"), timeout=0):
             if (found := records.finished(cell, root)) is not None:
                 return found
-            changes = {"time_limit": time_limit, "accelerator": accelerator, "log": log}
+            changes = {"time_limit": time_limit, "device": device, "log": log}
             record = _run(cell, folder, changes, progress, report)
             records.write(record, root)
             shutil.rmtree(folder, ignore_errors=True)
@@ -75,7 +77,7 @@ def run(
 
 def _run(cell: Cell, folder: Path, changes: dict[str, Any], progress: bool, report: Report | None) -> Record:
     began = time.perf_counter()
-    plan = recipe(cell.dataset, cell.model, cell.ablation, task=cell.task)
+    plan = recipe(cell.dataset, cell.task, model=cell.model, ablation=cell.ablation, variant=cell.variant)
     splits = data.load(
         cell.dataset, task=cell.task, seed=cell.seed, split=cell.split, scaling=cell.scaling, **plan.data
     )
@@ -83,25 +85,36 @@ def _run(cell: Cell, folder: Path, changes: dict[str, Any], progress: bool, repo
     training = replace(plan.train, **changes)
     if cell.epochs is not None:
         training = replace(training, epochs=min(cell.epochs, training.epochs))
+    config = plan.config(cell.model, splits.spec)
     with train.seeded(cell.seed):
-        model = build(cell.model, plan.model)
+        model = build(cell.model, config)
+    at_once = isinstance(model, FittedAtOnce)
     record: Record = {
         "cell": records.cell_fields(cell),
         "status": "done",
         "metrics": {},
+        "printed": dict(task.printed),
+        "at_once": at_once,
         "smoke": cell.epochs is not None,
         "partial": splits.partial,
         "data": splits.fingerprint,
         "parameters": sum(p.numel() for p in model.parameters()),
-        "config": {"model": asdict(plan.model), "train": asdict(training), "data": plan.data},
+        "config": {
+            "model": asdict(config),
+            "train": {} if at_once else asdict(training),
+            "data": dict(plan.data),
+        },
         "versions": versions(),
     }
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     try:
-        result = train.fit(
-            model, task, splits, training, seed=cell.seed, folder=folder, progress=progress, report=report
-        )
+        if isinstance(model, FittedAtOnce):
+            result = fit_at_once(model, task, splits)
+        else:
+            result = train.fit(
+                model, task, splits, training, seed=cell.seed, folder=folder, progress=progress, report=report
+            )
     except (torch.OutOfMemoryError, MemoryError) as error:
         record |= {"status": "OOM", "error": str(error)}
     except train.TimeLimitError as error:
@@ -109,18 +122,29 @@ def _run(cell: Cell, folder: Path, changes: dict[str, Any], progress: bool, repo
     except train.DivergedError as error:
         record |= {"status": "collapse", "error": str(error), "epochs": len(error.history), "history": error.history}
     else:
+        if not at_once:
+            model.to(choose(training.device))  # where it was trained; what is fitted at once works on the CPU
+        with train.rounding(training):
+            rate = throughput(model, task, splits.test, training.batch_size)
         record |= {
             "metrics": result.metrics, "validation": result.validation, "best_epoch": result.best_epoch,
-            "epochs": result.epochs, "history": result.history,
-            "series_per_second": throughput(model, task, splits.test, training.batch_size),
+            "epochs": result.epochs, "history": result.history, "series_per_second": rate,
         }  # fmt: skip
     return record | {"seconds": round(time.perf_counter() - began, 2), "peak_bytes": peak_bytes()}
+
+
+def fit_at_once(model: FittedAtOnce, task: tasks.Task, splits: data.Splits[Any]) -> Result:
+    """Fit a model that needs no training, such as a naive forecast, and test it. It goes through no epoch."""
+    began = time.perf_counter()
+    model.fit(splits.train, task)
+    validation, metrics = (evaluate(model, task, part) for part in (splits.validation, splits.test))
+    return Result(metrics, validation, best_epoch=0, epochs=0, seconds=time.perf_counter() - began, history=[])
 
 
 @torch.no_grad()
 def throughput(model: nn.Module, task: tasks.Task, part: data.Part, batch_size: int, seconds: float = 0.5) -> float:
     """Series per second of inference over a part, its batches made beforehand; the best of as many rounds as fit in."""
-    device = next(model.parameters()).device
+    device = device_of(model)
     batches = [batch.to(device) for batch in part.batches(batch_size)]
     model.eval()
     best, began = 0.0, time.perf_counter()
@@ -151,7 +175,6 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
-        "pytorch-lightning": _version("pytorch-lightning"),
         "machine": f"{device}, {platform.machine()}, {torch.get_num_threads()} threads",
     }
 
@@ -174,10 +197,3 @@ def commit() -> str:
         return head + ("+" if head and git("status", "--porcelain", "--untracked-files=no") else "")
     except OSError:
         return ""  # no git here
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""

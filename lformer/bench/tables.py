@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from lformer.bench import paper
-from lformer.bench.layout import NONE, PARTIAL, SMOKE, Entry, Line, Ours, Table, markdown, ranks
+from lformer.bench.layout import NONE, PARTIAL, SMOKE, TRIVIAL, Entry, Kind, Line, Ours, Table, markdown, ranks
 from lformer.bench.paper import FULL, Measure, Printed
-from lformer.bench.records import Record, grouped
-from lformer.bench.speed import WORKS, Cell, table
+from lformer.bench.recipes import stand_in
+from lformer.bench.records import Cell, Record, grouped
+from lformer.bench.speed import WORKS, table
+from lformer.bench.speed import Cell as SpeedCell
+from lformer.tasks import TASKS
 
 __all__ = ["Table", "demo", "demo_rows", "markdown", "result_tables", "speed", "summary"]
 
 Protocol = tuple[str, str]  # split, scaling
+Groups = dict[tuple[str, str, str, str], dict[str, list[Record]]]  # data set, task, split, scaling -> column -> seeds
 PUBLISHED: Protocol = ("published", "published")
-SPIRAL = "spiral-"
+OURS = "lformer"
+ROUNDING = 1e-9  # a mean squared error below this is that of a copy
 
 # Tables by task; the other tasks are those of climate and clinical records.
 HOMES = {
@@ -25,84 +30,79 @@ HOMES = {
     "regress": paper.LTS_R,
     "classify-points": paper.POINTS,
     "regress-points": paper.POINTS,
-}
-
-# What is shown of a task where the paper prints nothing, and in which multiples.
-METRICS: dict[str, dict[str, float]] = {
-    "classify": {"accuracy": 100},
-    "regress": {"mae": 1, "rmse": 1},
-    "classify-points": {"accuracy": 100},
-    "regress-points": {"mse": 1000},
-    "reconstruct": {"mse": 100},
-    "interpolate": {"mse": 100, "mse_unseen": 100},
-    "extrapolate": {"mse": 100, "mse_unseen": 100},
+    "trajectory": paper.SPIRALS,
 }
 
 
 def result_tables(records: Iterable[Record]) -> list[Table]:
-    """The paper's tables, as far as there are records: long series, per point, records, spirals, ablation.
+    """The paper's tables, as far as there are records: series, points, records, curves, ablation.
 
-    Every row and column of the paper is there, with what we have. Records by another split or scaling, and tasks the
-    paper does not have, get rows of their own. Partial data and smoke runs are marked, neither ranked nor judged.
+    Every row and column of the paper is there, with what we have. A variant of a model is a column of its own; so is a
+    model that is fitted at once. Records by another split or scaling, and tasks the paper does not have, get rows of
+    their own. Partial data, smoke runs and trivial answers are marked, neither ranked nor judged.
     """
-    found = _both_halves(list(records))
+    found = list(records)
     if not found:
         raise ValueError("no records, so no tables: run a cell first, or name the folder that holds the records.")
     plain = [r for r in found if not r["cell"]["ablation"]]
     made = [
-        _table(printed, own, lambda cell: str(cell["model"]))
+        _table(printed, own, lambda cell: Cell(**cell).label)
         for printed in paper.MAIN
-        if (own := [r for r in plain if _home(r["cell"]) is printed])
+        if (own := [r for r in plain if HOMES.get(r["cell"]["task"], paper.RECORDS) is printed])
     ]
-    if ablated := {_protocol(r["cell"]) for r in found if r["cell"]["ablation"]}:
-        own = [r for r in found if r["cell"]["model"] == "lformer" and _protocol(r["cell"]) in ablated]
+    whole = [r for r in found if r["cell"]["model"] == OURS and not r["cell"]["variant"]]
+    if ablated := {_protocol(r["cell"]) for r in whole if r["cell"]["ablation"]}:
+        own = [r for r in whole if _protocol(r["cell"]) in ablated]
         made.append(_table(paper.ABLATION, own, lambda cell: str(cell["ablation"] or FULL)))
     return made
 
 
 def summary(records: Iterable[Record]) -> str:
-    """What there is of LFormer itself, one line per metric, beside the paper: for people in a hurry."""
-    rows = [["data set, task", "metric", "lformer", "LFormer paper", ""]]
-    for each in result_tables([r for r in records if r["cell"]["model"] == "lformer" and not r["cell"]["ablation"]]):
+    """LFormer by the paper's recipe and by the best of ours, the best simple model, and the paper, line by line."""
+    rows = [["data set, task", "metric", "lformer", "its best variant", "best simple model", "LFormer paper", ""]]
+    for each in result_tables(r for r in records if not r["cell"]["ablation"]):
         for line in each.lines:
-            entry = line.entries["lformer"]
-            if entry.ours is not None:
-                ours = f"{entry.ours.figure(entry.shown_digits)} {entry.ours.remark}".strip()
-                printed = entry.printed.text if entry.printed is not None else NONE
-                rows.append([line.subject(with_task=True), line.metric, ours, printed, entry.verdict])
+            entry = line.entries[OURS]
+            variant, simple = _best(line, "variant", f"{OURS} "), _best(line, "simple")
+            if entry.ours is None and variant == NONE:
+                continue
+            printed = entry.printed.text if entry.printed is not None else NONE
+            rows.append(
+                [line.subject(with_task=True), line.metric, _shown(entry), variant, simple, printed, entry.verdict]
+            )
     return markdown(rows)
 
 
-def _home(cell: dict[str, Any]) -> Printed:
-    """The table a record belongs to."""
-    return paper.SPIRALS if cell["dataset"].startswith(SPIRAL) else HOMES.get(cell["task"], paper.RECORDS)
+def _best(line: Line, kind: Kind, prefix: str = "") -> str:
+    """The best entry of a kind that says something, with its name: comparable ones first, trivial ones never."""
+    found = [
+        (not entry.ours.comparable, -entry.sign * entry.ours.mean, column)
+        for column, entry in line.entries.items()
+        if entry.ours is not None and entry.ours.kind == kind and column.startswith(prefix)
+        if entry.ours.values and not entry.ours.trivial
+    ]
+    if not found:
+        return NONE
+    column = min(found)[-1]
+    return f"{column.removeprefix(prefix)} {_shown(line.entries[column])}"
+
+
+def _shown(entry: Entry) -> str:
+    return NONE if entry.ours is None else f"{entry.ours.figure(entry.shown_digits)} {entry.ours.remark}".strip()
 
 
 def _protocol(cell: dict[str, Any]) -> tuple[str, str, str, str]:
     return cell["dataset"], cell["task"], cell["split"], cell["scaling"]
 
 
-def _both_halves(records: list[Record]) -> list[Record]:
-    """A run on spirals is scored on both halves: where one task was run, its record stands for the other too."""
-
-    def key(cell: dict[str, Any]) -> tuple[Any, ...]:
-        return tuple(cell[name] for name in sorted(cell))
-
-    known = {key(r["cell"]) for r in records}
-    other = {"interpolate": "extrapolate", "extrapolate": "interpolate"}
-    spirals = [r for r in records if r["cell"]["dataset"].startswith(SPIRAL)]
-    twins = [r | {"cell": r["cell"] | {"task": other[r["cell"]["task"]]}} for r in spirals]
-    return records + [twin for twin in twins if key(twin["cell"]) not in known]
-
-
 def _table(printed: Printed, records: list[Record], column: Callable[[dict[str, Any]], str]) -> Table:
-    columns = _columns(printed, {column(r["cell"]) for r in records})
-    groups: dict[tuple[str, str, str, str], dict[str, list[Record]]] = {}
-    for key, own in grouped(records, "dataset", "task", "split", "scaling", "model", "ablation"):
+    groups: Groups = {}
+    for key, own in grouped(records, "dataset", "task", "split", "scaling", "model", "variant", "ablation"):
         groups.setdefault(key[:4], {})[column(own[0]["cell"])] = _fullest(own)
+    columns = _columns(printed, [r["cell"]["model"] for r in records if r.get("at_once")], groups)
     lines = [
         _line(measure, protocol, groups.get((measure.dataset, measure.task, *protocol), {}), printed, columns)
-        for measure, protocol in _rows(printed, set(groups))
+        for measure, protocol in _rows(printed, groups)
     ]
     mean_ranks, ranked = _mean_ranks([line for line in lines if line.published], columns)
     used = [r for group in groups.values() for own in group.values() for r in own]
@@ -112,31 +112,40 @@ def _table(printed: Printed, records: list[Record], column: Callable[[dict[str, 
     )  # fmt: skip
 
 
-def _columns(printed: Printed, ours: set[str]) -> list[str]:
-    """The paper's columns in its order and our further models, LFormer last."""
-    known = dict.fromkeys([*printed.columns, *paper.MODELS, *sorted(ours)])
-    names = [name for name in known if name in ours or name in printed.columns]
-    return sorted(names, key=lambda name: name == "lformer")
+def _columns(printed: Printed, simple: Iterable[str], groups: Groups) -> list[str]:
+    """The paper's columns in its order, our further models, the simple ones, LFormer; variants behind their model."""
+    ours = {column for group in groups.values() for column in group}
+    known = dict.fromkeys([*printed.columns, *paper.MODELS, *sorted(column.partition(" ")[0] for column in ours)])
+    order = {name: (name == OURS, name in set(simple), place) for place, name in enumerate(known)}
+    return sorted({*printed.columns, *ours}, key=lambda column: (order[column.partition(" ")[0]], column))
 
 
-def _rows(printed: Printed, groups: set[tuple[str, str, str, str]]) -> Iterable[tuple[Measure, Protocol]]:
-    """Rows in the paper's order; after the published protocol of a data set and task come its others, then new ones."""
+def _rows(printed: Printed, groups: Groups) -> Iterator[tuple[Measure, Protocol]]:
+    """Data sets in the paper's order, then new ones; after the published protocol of each come the others."""
     subjects = dict.fromkeys([(m.dataset, m.task) for m in printed.figures] + sorted({key[:2] for key in groups}))
     for dataset, task in subjects:
         known = [m for m in printed.figures if (m.dataset, m.task) == (dataset, task)]
-        run = {key[2:] for key in groups if key[:2] == (dataset, task)}
-        for protocol in sorted(run | ({PUBLISHED} if known else set()), key=lambda p: (p != PUBLISHED, p)):
-            further = _unprinted(dataset, task, known, printed) if protocol in run else []
+        run = {key[2:]: group for key, group in groups.items() if key[:2] == (dataset, task)}
+        for protocol in sorted(run.keys() | ({PUBLISHED} if known else set()), key=lambda p: (p != PUBLISHED, p)):
+            further = _further(dataset, task, known, [r for own in run.get(protocol, {}).values() for r in own])
+            if printed is paper.ABLATION:  # shows one metric
+                further = [] if known else further[:1]
             yield from ((measure, protocol) for measure in known + further)
 
 
-def _unprinted(dataset: str, task: str, known: list[Measure], printed: Printed) -> list[Measure]:
-    """What is shown beside the paper's rows; an ablation shows one metric."""
-    if known and (printed is paper.ABLATION or printed is paper.SPIRALS):
-        return []
+def _further(dataset: str, task: str, known: list[Measure], records: list[Record]) -> list[Measure]:
+    """What records say a table prints of them, beside the paper's rows."""
     names = {m.metric for m in known}
-    further = [Measure(dataset, task, name, factor) for name, factor in METRICS[task].items() if name not in names]
-    return further[:1] if printed is paper.ABLATION else further
+    printed = {name: factor for r in records for name, factor in _printed(r).items() if name not in names}
+    return [Measure(dataset, task, name, factor) for name, factor in printed.items()]
+
+
+def _printed(record: Record) -> dict[str, float]:
+    """Metrics and their multiples; older records do not say, and are printed as their task usually is."""
+    if "printed" in record:
+        return dict(record["printed"])
+    task = record["cell"]["task"]
+    return dict(TASKS[task](stand_in(task)).printed)
 
 
 def _line(
@@ -144,18 +153,18 @@ def _line(
 ) -> Line:
     """A row with its best and second best."""
     figures = printed.figures.get(measure, {})
-    digits = max((f.digits for f in figures.values()), default=1 if measure.metric == "accuracy" else 3)
+    digits = max((f.digits for f in figures.values()), default=1 if measure.percent else 3)
     beside = figures if protocol == PUBLISHED else {}
     entries = {
         c: Entry(ours=_ours(groups.get(c, []), measure), printed=beside.get(c), digits=digits, sign=measure.sign)
         for c in columns
     }
     costs = {c: cost for c, entry in entries.items() if (cost := entry.cost) is not None}
-    places = ranks(costs)
+    places = ranks({c: cost for c, cost in costs.items() if (o := entries[c].ours) is not None and o.kind == "paper"})
     order = sorted({cost for cost in costs.values() if math.isfinite(cost)})
     marks: dict[float, Any] = dict(zip(order[: len(costs) - 1], ("best", "second"), strict=False))
     for c, cost in costs.items():
-        entries[c] = replace(entries[c], rank=places[c], mark=marks.get(cost, ""))
+        entries[c] = replace(entries[c], rank=places.get(c), mark=marks.get(cost, ""))
     return Line(measure=measure, split=protocol[0], scaling=protocol[1], entries=entries)
 
 
@@ -187,8 +196,22 @@ def _ours(records: list[Record], measure: Measure) -> Ours | None:
     if not values and not failed:
         return None
     partial = "; ".join(sorted({r["partial"] for r in records if r.get("partial")}))
-    smoke = any(r.get("smoke") for r in records)
-    return Ours(values=tuple(values), failed=tuple(failed), partial=partial, smoke=smoke)
+    return Ours(
+        values=tuple(values), failed=tuple(failed), partial=partial, smoke=any(r.get("smoke") for r in records),
+        trivial=any(map(_trivial, records)), kind=_kind(records[0]),
+    )  # fmt: skip
+
+
+def _kind(record: Record) -> Kind:
+    return "simple" if record.get("at_once") else "variant" if record["cell"]["variant"] else "paper"
+
+
+def _trivial(record: Record) -> bool:
+    """Whether all targets are inputs, and the model starts from them or hands them back."""
+    if record["cell"]["task"] != "reconstruct":
+        return False
+    starts_from_them = record.get("config", {}).get("model", {}).get("persistence", "none") != "none"
+    return starts_from_them or (bool(record.get("at_once")) and record["metrics"].get("mse", math.inf) < ROUNDING)
 
 
 def _mean_ranks(lines: list[Line], columns: list[str]) -> tuple[dict[str, float], str]:
@@ -204,8 +227,8 @@ def _mean_ranks(lines: list[Line], columns: list[str]) -> tuple[dict[str, float]
 def _notes(printed: Printed, records: list[Record], ranked: bool) -> Iterable[str]:
     if ranked:
         yield (
-            "Mean rank: over the paper's rows where every ranked column has a comparable entry; OOM and OOT come last, "
-            "ties share."
+            "Mean rank: of models trained by the paper's recipe, over the paper's rows where all of them have a "
+            "comparable entry; OOM and OOT come last, ties share."
         )
     lacks = {f"{r['cell']['dataset']}: {r['partial']}" for r in records if r.get("partial")}
     if lacks:
@@ -214,6 +237,11 @@ def _notes(printed: Printed, records: list[Record], ranked: bool) -> Iterable[st
         epochs = sorted({r["cell"]["epochs"] for r in records if r.get("smoke") and r["cell"].get("epochs")})
         count = f" of at most {', '.join(map(str, epochs))} epochs" if epochs else ""
         yield f"{SMOKE} smoke run{count}, not ranked, not comparable."
+    if any(map(_trivial, records)):
+        yield (
+            f"{TRIVIAL} trivial, neither ranked nor judged: reconstruction asks for values that were given, and these "
+            "models start from them."
+        )
     if any("≈" in figure.text for row in printed.figures.values() for figure in row.values()):
         yield "≈ follows from the paper's text, is not printed."
     if printed.note:
@@ -243,6 +271,6 @@ def demo(record: dict[str, Any]) -> str:
 
 def speed(record: dict[str, Any], batch: int) -> str:
     """Milliseconds and ratios at one batch size, forward and training step."""
-    cells = [Cell(**cell) for cell in record["cells"]]
+    cells = [SpeedCell(**cell) for cell in record["cells"]]
     parts = [f"**{work}**\n\n{markdown(table(cells, work, batch))}" for work in WORKS]
     return "\n\n".join(parts)

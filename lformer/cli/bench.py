@@ -18,25 +18,32 @@ RECORDS = Path("results/bench")
 
 @app.command("list")
 def list_cells() -> None:
-    """Data sets with their tasks and whether they are here, models, and ablations."""
+    """Data sets with their tasks and whether they are here, models, ablations and variants."""
     from lformer.bench.models import MODELS
-    from lformer.bench.recipes import ABLATIONS, RECIPES
-    from lformer.data import named
+    from lformer.bench.recipes import ABLATIONS, BEST, VARIANTS, recipe, stand_in
+    from lformer.data import DATASETS
     from lformer.data.manage import status
 
     table = Table(title="Data sets")
     for column in ("name", "tasks", "here", "recipe: width, mixers, heads", "rate", "batch", "epochs"):
         table.add_column(column)
-    for name, make in RECIPES.items():
-        plan, card = make(), named(name).card
-        sizes = f"{plan.model.width}, {plan.model.depth}, {plan.model.heads}"
+    for name, dataset in DATASETS.items():
+        plan = recipe(name)
+        model = plan.config("lformer", stand_in(dataset.card.tasks[0]))
         table.add_row(
-            name, ", ".join(card.tasks), status(named(name)).state, sizes, f"{plan.train.lr:g}",
-            str(plan.train.batch_size), str(plan.train.epochs),
+            name, ", ".join(dataset.card.tasks), status(dataset).state, f"{model.width}, {model.depth}, {model.heads}",
+            f"{plan.train.lr:g}", str(plan.train.batch_size), str(plan.train.epochs),
         )  # fmt: skip
     console.print(table)
-    console.print(f"Models: {', '.join(MODELS)}", highlight=False)
-    console.print(f"Ablations of lformer: {', '.join(ABLATIONS)}", highlight=False)
+    lines = {
+        "Models": [name for name, entry in MODELS.items() if not entry.at_once],
+        "Models that are fitted at once": [name for name, entry in MODELS.items() if entry.at_once],
+        "Ablations of lformer": ABLATIONS,
+        "Variants, recipes beside the paper's": VARIANTS,
+        "There is a best variant for": [" ".join(cell) for cell in BEST],
+    }
+    for title, names in lines.items():
+        console.print(f"{title}: {', '.join(names)}", highlight=False)
 
 
 @app.command()
@@ -46,12 +53,15 @@ def run(
     seeds: Annotated[str, typer.Option(help="Such as 42, 42,43 or 42-46.")] = "42-46",
     task: Annotated[str | None, typer.Option(help="Tasks, separated by commas; each set's first if not given.")] = None,
     ablation: Annotated[str, typer.Option(help="Exchanged parts of LFormer, separated by commas.")] = "",
+    variant: Annotated[str, typer.Option(help="Recipes beside the paper's, separated by commas.")] = "",
     split: Annotated[str, typer.Option(help="published, or another rule of the data set.")] = "published",
-    scaling: Annotated[str, typer.Option(help="published, none, standard or minmax.")] = "published",
+    scaling: Annotated[
+        str, typer.Option(help="published, or another of the data set, such as standard.")
+    ] = "published",
     epochs: Annotated[int | None, typer.Option(help="At most so many; the records are marked as smoke runs.")] = None,
     time_limit: Annotated[float | None, typer.Option(help="Seconds per cell, after which it is OOT.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes at a time; one per GPU if not given.")] = None,
-    accelerator: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
     engine: Annotated[str, typer.Option(help="How cells are run: local.")] = "local",
     log: Annotated[str, typer.Option(help="none, csv or tensorboard.")] = "none",
     out: Out = RECORDS,
@@ -63,9 +73,9 @@ def run(
     with clear_errors():
         cells = grid.cells(
             datasets=_names(dataset), models=_names(model), seeds=grid.seeds(seeds), tasks=_names(task or ""),
-            ablations=_names(ablation), split=split, scaling=scaling, epochs=epochs,
+            ablations=_names(ablation), variants=_names(variant), split=split, scaling=scaling, epochs=epochs,
         )  # fmt: skip
-        settings = Settings(root=out, time_limit=time_limit, accelerator=accelerator, log=log)
+        settings = Settings(root=out, time_limit=time_limit, device=device, log=log)
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=console) as bar:
             total = bar.add_task(f"{len(cells)} cells", total=len(cells))
@@ -97,16 +107,26 @@ def run(
 def table(
     out: Out = RECORDS,
     form: Annotated[str, typer.Option("--format", help="markdown, latex or csv.")] = "markdown",
+    write: Annotated[
+        Path | None, typer.Option(help="A Markdown page with the marks <!-- tables --> and <!-- /tables -->, to fill.")
+    ] = None,
 ) -> None:
     """The paper's tables, our figures beside the printed ones."""
-    from lformer.bench import records, tables
+    from lformer.bench import page, records, tables
 
     with clear_errors():
         if form not in ("markdown", "latex", "csv"):
             raise ValueError(f"--format must be markdown, latex or csv; got {form!r}.")
+        if write is not None and form != "markdown":
+            raise ValueError(f"--write fills a Markdown page; got --format {form}.")
         if not out.is_dir():
             raise ValueError(f"no records in {out}; make some with `lformer bench run --dataset spiral-0.02`.")
-        for each in tables.result_tables(records.read_all(out)):
+        found = records.read_all(out)
+        if write is not None:
+            write.write_text(page.filled(write.read_text(encoding="utf-8"), found), encoding="utf-8")
+            console.print(f"Tables: {write}")
+            return
+        for each in tables.result_tables(found):
             print(getattr(each, form)() + "\n")
 
 

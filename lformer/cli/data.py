@@ -1,7 +1,7 @@
 """`lformer data`: what there is, where it comes from, whether it is here, how to get it, and a look at your own."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -9,6 +9,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.table import Table
 
 from lformer.cli.common import ChannelColumn, IdColumn, TableFile, TimeColumn, ValueColumns, clear_errors, console
+
+if TYPE_CHECKING:
+    from lformer.data.dataset import Extra
 
 app = typer.Typer(no_args_is_help=True, help="Benchmark data sets, and a look at your own data.")
 
@@ -38,6 +41,9 @@ def list_sets() -> None:
             card, here = dataset.card, status(dataset)
             table.add_row(name, MARKS[here.state], ", ".join(card.tasks), f"{card.series:,}", card.title, card.licence)
             notes += [f"{name}: {text}" for text in (here.note, card.flaw) if text]
+            if here.path is not None:
+                absent = [extra for extra, path in here.extras.items() if path is None]
+                notes += [f"{name}: split {', '.join(e.splits)} needs {e.name}, which is not here" for e in absent]
     console.print(table)
     for note in notes:
         _say(note)
@@ -65,12 +71,18 @@ def info(name: Name) -> None:
         **{f"variant {key}": ", ".join(f"{k}={v}" for k, v in values.items()) for key, values in card.variants.items()},
         "known flaw": card.flaw, "downloads": "\n".join(remote.url for remote in card.remotes), "by hand": card.by_hand,
         "state": f"{here.state}. {here.note}".strip(), "file": here.path,
+        **{f"extra {extra.stem}": _extra(extra, path) for extra, path in here.extras.items()},
     }  # fmt: skip
     for key, value in rows.items():
         if value:
             table.add_row(key, escape(str(value)))
     console.print(table)
     _say(f'Use it: lformer.data.load("{name}", task="{card.tasks[0]}", seed=42)')
+
+
+def _extra(extra: "Extra", path: Path | None) -> str:
+    where = path or f"{extra.name} is not here. By hand: {extra.by_hand}"
+    return f"for split {', '.join(extra.splits)}: {extra.content}\n{where}"
 
 
 @app.command()
@@ -104,7 +116,7 @@ def pack(
 
 @app.command()
 def verify(name: Name) -> None:
-    """Read the raw file of a data set to the end and compare its hash with the recorded one."""
+    """Read the raw files of a data set to the end and compare their hashes with the recorded ones."""
     from lformer.data import manage, named
 
     with clear_errors():

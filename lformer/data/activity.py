@@ -24,7 +24,8 @@ the same for all seeds. Neighbouring windows share half of their rows and land i
 accuracies are optimistic.
 
 Times are in units of 211 bins, 2.11 s, the scale of the LFormer paper. Windows share their rows in the panel; a
-window's times count from its first row once it is batched.
+window's times count from its first row once it is batched. The id of a window names its recording, "A01/003"; person
+and recording are no static covariates, as published models see neither.
 
 Labels: the published code looks for "standing up from sit on grnd", but the file says "standing up from sitting on the
 ground". These rows (2,848 lines, 1.7 %) so get no label and count as class 0, walking. `labels="published"` does the
@@ -41,7 +42,7 @@ import math
 import re
 from datetime import date
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -50,9 +51,6 @@ from lformer.data.dataset import Card, Dataset, Raw, Remote, Request
 from lformer.data.files import DataError, Files, Text
 from lformer.panel import Panel, runs
 from lformer.parts import Prepared, Targets
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Array = np.ndarray[Any, Any]
 
@@ -212,11 +210,10 @@ def prepare(raw: Raw, request: Request) -> Prepared:
         ids=ids,
         channels=CHANNELS,
         unit="2.11 s",
-        static=_static(ids, source),
     )
     train, validation, test = splitting.hold_out_twice(len(panel), 0.2, 0.2, seeds=(42, 11))
     return Prepared(
-        panel=_scaled(panel, train, request.scaling),
+        panel=scaling.scaled(panel, train, request.scaling),
         targets=Targets(values=labels, at="rows"),
         train=train,
         validation=validation,
@@ -266,19 +263,6 @@ def _windows(recording: Array) -> tuple[Array, Array]:
     return np.repeat(start, count) + STRIDE * place, place
 
 
-def _static(ids: Array, source: Array) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame({"recording": source, "person": [name[0] for name in source]}, index=ids)
-
-
-def _scaled(panel: Panel, train: Array, how: str) -> Panel:
-    if how in ("published", "none"):
-        return panel
-    statistics = scaling.standard if how == "standard" else scaling.minmax
-    return scaling.apply(panel, *statistics(panel, train))
-
-
 DATASET = Dataset(
     card=Card(
         name="activity",
@@ -312,4 +296,5 @@ DATASET = Dataset(
     prepare=prepare,
     pack=pack,
     missing=missing,
+    version=2,
 )

@@ -45,7 +45,9 @@ does not say whose its windows are.
 Scaling: "published" is that of the neural RDEs, mean 0 and deviation 1 per channel by statistics of the training
 windows, which is also "standard"; RFormer does not scale. Amplitudes differ between recordings: PPG reaches 4 in some
 and 1 in most. Targets are not scaled. Times are spread evenly over [0, 1] along a window. Windows of one recording
-share their rows in the panel, which so needs 25 MB instead of 250.
+share their rows in the panel, which so needs 25 MB instead of 250. The id of a window names its recording and the
+second at which it starts, "bidmc18+150s"; patient, age and gender are no static covariates, as published models see
+none.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -64,9 +66,6 @@ from lformer.data.files import DataError, Files, Text
 from lformer.data.ts_format import read_ts
 from lformer.panel import Panel
 from lformer.parts import Prepared, Targets
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Array = np.ndarray[Any, Any]
 
@@ -277,9 +276,10 @@ def _missing(target: _Target, raw: Raw) -> str:
 def _prepare(target: _Target, raw: Raw, request: Request) -> Prepared:
     """Windows, targets and parts, as the module says."""
     panel, values = _archive_windows(raw) if "X" in raw else _recorded_windows(target, raw)
-    train, validation, test = _split(target, panel, request)
+    train, validation, test = _split(target, raw, panel, request)
+    published = request.scaling == "published"
     return Prepared(
-        panel=_scaled(panel, train, request.scaling),
+        panel=scaling.scaled(panel, train, "standard" if published else request.scaling),
         targets=Targets(values=values[:, None].astype(np.float32), at="series"),
         train=train,
         validation=validation,
@@ -304,8 +304,7 @@ def _recorded_windows(target: _Target, raw: Raw) -> tuple[Panel, Array]:
     rates = raw["numerics"][:, :, raw["numerics_names"].tolist().index(target.column)]
     means = _window_means(rates, raw["numerics_t0_s"], starts // RATE)
     record, window = np.nonzero(means > 0)  # False for NaN as well
-    seconds = STRIDE * window
-    ids = np.array([f"{name}+{second:03d}s" for name, second in zip(names[record], seconds, strict=True)])
+    ids = np.array([f"{name}+{STRIDE * k:03d}s" for name, k in zip(names[record], window, strict=True)])
     panel = Panel.build(
         np.tile(np.arange(samples) / (LENGTH - 1), records),
         np.stack([ppg, ecg], axis=-1).reshape(-1, len(CHANNELS)),
@@ -314,7 +313,6 @@ def _recorded_windows(target: _Target, raw: Raw) -> tuple[Panel, Array]:
         ids=ids,
         channels=CHANNELS,
         unit="window",
-        static=_static(raw, record, seconds, ids),
     )
     return panel, means[record, window]
 
@@ -339,31 +337,17 @@ def _window_means(rates: Array, t0: Array, starts: Array) -> Array:
     return np.where(inside[:, :, -1] & (count > 0), total / np.maximum(count, 1), np.nan)
 
 
-def _static(raw: Raw, record: Array, seconds: Array, ids: Array) -> pd.DataFrame:
-    """Whose window it is, and the second at which it starts."""
-    import pandas as pd
-
-    sources = {"record": "record", "subject": "mimic2_subject", "age": "age", "gender": "gender"}
-    return pd.DataFrame({name: raw[key][record] for name, key in sources.items()} | {"start_s": seconds}, index=ids)
-
-
-def _split(target: _Target, panel: Panel, request: Request) -> tuple[Array, Array, Array]:
+def _split(target: _Target, raw: Raw, panel: Panel, request: Request) -> tuple[Array, Array, Array]:
     if request.split == "published":
         return splitting.cut(len(panel), SEED)
-    if panel.static is None:
+    if "X" in raw:
         raise DataError(
             f"{target.name} by subject needs the recordings of PhysioNet, {RECORDINGS}. The archive's windows, "
             f"{target.raw}, come first if they are here, and do not say whose they are: move that file away, or use "
             "split='published'."
         )
-    return splitting.by_group(panel.static["subject"].to_numpy(), request.seed)
-
-
-def _scaled(panel: Panel, train: Array, how: str) -> Panel:
-    if how == "none":
-        return panel
-    statistics = scaling.minmax if how == "minmax" else scaling.standard
-    return scaling.apply(panel, *statistics(panel, train))
+    record = panel.first // raw["ppg"].shape[1]  # whose rows a window shares
+    return splitting.by_group(raw["mimic2_subject"][record], request.seed)
 
 
 def _dataset(target: _Target) -> Dataset:
@@ -405,6 +389,7 @@ def _dataset(target: _Target) -> Dataset:
         pack=partial(_pack, target),
         missing=partial(_missing, target),
         name_raw=partial(_raw_name, target),
+        version=2,
     )
 
 

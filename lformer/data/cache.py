@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from lformer.data.dataset import Array, Dataset, Request
 from lformer.data.files import DataError
 from lformer.panel import Panel
 from lformer.parts import Prepared, Targets
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LAYOUT = 1  # of these files; raise it when their content changes
 DTYPES = {
@@ -29,15 +33,18 @@ PANEL = ("times", "values", "observed", "first", "lengths", "ids", "origin")
 TARGETS = ("values", "observed", "given", "times", "first", "lengths", "weights")
 
 
-def fingerprint(dataset: Dataset, request: Request, raw: Path | None) -> str:
-    """Hash of everything a prepared set depends on."""
-    depends = {
+def fingerprint(dataset: Dataset, request: Request, files: Sequence[Path] = ()) -> str:
+    """Hash of everything a prepared set depends on; the files are the raw ones, the main one first."""
+    digests = [store.digest(file) for file in files]
+    depends: dict[str, Any] = {
         "layout": LAYOUT,
         "name": dataset.card.name,
         "version": dataset.version,
         "request": {**asdict(request), "options": dict(request.options)},
-        "raw": store.digest(raw) if raw is not None else None,
+        "raw": digests[0] if digests else None,
     }
+    if len(digests) > 1:
+        depends["extras"] = digests[1:]
     return hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -53,7 +60,7 @@ def save(path: Path, prepared: Prepared, partial: str) -> None:
     arrays |= {f"targets.{name}": getattr(targets, name) for name in TARGETS}
     arrays |= {name: getattr(prepared, name) for name in ("train", "validation", "test")}
     if panel.static is not None:
-        arrays |= {f"static.{name}": panel.static[name].to_numpy() for name in panel.static.columns}
+        arrays |= {f"static.{name}": _column(panel.static[name]) for name in panel.static.columns}
     notes: dict[str, Any] = {
         "channels": panel.channels, "unit": panel.unit, "scale": panel.scale, "pad_to": panel.pad_to,
         "at": targets.at, "partial": partial,
@@ -83,6 +90,15 @@ def load(path: Path) -> tuple[Prepared, str]:
     targets = Targets(at=notes["at"], **asked)
     parts = {name: arrays[name] for name in ("train", "validation", "test")}
     return Prepared(panel=panel, targets=targets, **parts), notes["partial"]
+
+
+def _column(column: pd.Series[Any]) -> Array:
+    """A column of static covariates; an unknown text is None, which JSON gives back as it was."""
+    values: Array = column.to_numpy()
+    if values.dtype.kind == "O":
+        values = values.copy()
+        values[column.isna()] = None
+    return values
 
 
 def _shared(arrays: dict[str, Array]) -> dict[str, str]:

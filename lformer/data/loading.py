@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -33,29 +33,31 @@ def load_dataset(
     """See `lformer.data.load`."""
     card = dataset.card
     request = Request(
-        task=cast(Any, _one_of(card, "task", task, card.tasks)),
+        task=_one_of(card, "task", task, card.tasks),
         seed=seed,
         split=_one_of(card, "split", split, card.splits),
         scaling=cast(Any, _one_of(card, "scaling", scaling, card.scalings)),
         options=_options(card, variant, options),
     )
+    dataset.check(request)
     if dataset.draw is not None:
         drawn = cast(Splits[Any], dataset.draw(request))
-        return replace(drawn, fingerprint=prepared_cache.fingerprint(dataset, request, None))
-    raw = store.raw_file(card) if card.raw else None
-    fingerprint = prepared_cache.fingerprint(dataset, request, raw)
+        return replace(drawn, fingerprint=prepared_cache.fingerprint(dataset, request))
+    files = store.raw_files(card, request.split)
+    fingerprint = prepared_cache.fingerprint(dataset, request, files)
     path = prepared_cache.place(card.name, request.task, fingerprint)
-    prepared, partial = _cached(dataset, request, raw, path) if cache else _prepare(dataset, request, raw)
+    prepared, partial = _cached(dataset, request, files, path) if cache else _prepare(dataset, request, files)
     if partial:
         warnings.warn(
             f"{card.name} is partial: {partial}. Everything derived from it is marked so.",
             PartialDataWarning,
             stacklevel=3,
         )
-    return splits_of(prepared, card.name, request.task, seed, partial, fingerprint)
+    metrics = card.metrics.get(request.task, ())
+    return splits_of(prepared, card.name, request.task, seed, partial, fingerprint, metrics=metrics)
 
 
-def _cached(dataset: Dataset, request: Request, raw: Path | None, path: Path) -> tuple[Prepared, str]:
+def _cached(dataset: Dataset, request: Request, files: Sequence[Path], path: Path) -> tuple[Prepared, str]:
     if path.is_file():
         try:
             return prepared_cache.load(path)
@@ -63,15 +65,15 @@ def _cached(dataset: Dataset, request: Request, raw: Path | None, path: Path) ->
             path.unlink(missing_ok=True)  # made anew below
     with store.locked(path.stem):
         if not path.is_file():  # nobody else has made it meanwhile
-            prepared_cache.save(path, *_prepare(dataset, request, raw))
+            prepared_cache.save(path, *_prepare(dataset, request, files))
     return prepared_cache.load(path)
 
 
-def _prepare(dataset: Dataset, request: Request, raw: Path | None) -> tuple[Prepared, str]:
+def _prepare(dataset: Dataset, request: Request, files: Sequence[Path]) -> tuple[Prepared, str]:
     assert dataset.prepare is not None
-    if raw is None:
+    if not files:
         return dataset.prepare({}, request), ""
-    with store.open_raw(raw) as arrays:
+    with store.open_raw(*files) as arrays:
         return dataset.prepare(arrays, request), dataset.missing(arrays)
 
 

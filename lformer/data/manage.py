@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from lformer.data import store
-from lformer.data.dataset import Dataset
+from lformer.data.dataset import Array, Card, Dataset, Extra
 from lformer.data.download import download
 from lformer.data.files import DataError, Files
 
@@ -19,11 +19,19 @@ Report = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in 
 
 @dataclass(frozen=True)
 class Status:
-    """Whether a data set is here, and what it lacks."""
+    """Whether a data set is here, and what it lacks.
+
+    Attributes:
+        state: of the main raw file.
+        note: what it lacks.
+        path: where it is.
+        extras: for each extra file, where it is, None if it is not here.
+    """
 
     state: Literal["complete", "partial", "absent", "generated", "damaged"]
     note: str = ""
     path: Path | None = None
+    extras: Mapping[Extra, Path | None] = field(default_factory=dict)
 
 
 def status(dataset: Dataset) -> Status:
@@ -31,14 +39,15 @@ def status(dataset: Dataset) -> Status:
     if not dataset.card.raw:
         return Status("generated")
     path = store.find_raw(dataset.card)
+    extras = {extra: store.find_extra(extra) for extra in dataset.card.extras}
     if path is None:
-        return Status("absent")
+        return Status("absent", extras=extras)
     try:
         with store.open_raw(path) as arrays:
             lacks = dataset.missing(arrays)
     except DataError as error:
-        return Status("damaged", str(error), path)
-    return Status("partial" if lacks else "complete", lacks, path)
+        return Status("damaged", str(error), path, extras)
+    return Status("partial" if lacks else "complete", lacks, path, extras)
 
 
 def fetch(dataset: Dataset, say: Say, report: Report = lambda name, done, total: None) -> Path:
@@ -77,29 +86,65 @@ def _verified(file: Path, how: str) -> str:
 
 
 def pack(dataset: Dataset, path: str | Path, say: Say) -> Path:
-    """Convert files as their owner publishes them, in a folder, an archive or alone, into the raw file."""
+    """Convert files as their owner publishes them, in a folder, an archive or alone, into the raw files.
+
+    Returns:
+        The main one; an extra one if the files are for nothing else.
+    """
     if dataset.pack is None:
         raise ValueError(f"{dataset.card.name} is generated when it is loaded; there is nothing to pack.")
-    arrays = dataset.pack(Files(path))
-    target = store.raw_home() / dataset.raw_name(arrays)
+    main, extras = _by_file(dataset.card, dataset.pack(Files(path)))
+    written = []
+    if main:
+        written.append(store.raw_home() / dataset.raw_name(main))
+        _write(written[-1], main, dataset.missing(main), say)
+    for extra, arrays in extras.items():
+        written.append(store.raw_home() / extra.name)
+        _write(written[-1], arrays, "", say)
+    return written[0]
+
+
+def _by_file(card: Card, packed: dict[str, Array]) -> tuple[dict[str, Array], dict[Extra, dict[str, Array]]]:
+    """Packed arrays by the file they belong to: the main one, and extra ones without the stem in the names."""
+    main = {name: array for name, array in packed.items() if "/" not in name}
+    extras = {}
+    for extra in card.extras:
+        start = f"{extra.stem}/"
+        if mine := {name.removeprefix(start): array for name, array in packed.items() if name.startswith(start)}:
+            extras[extra] = mine
+    return main, extras
+
+
+def _write(target: Path, arrays: dict[str, Array], lacks: str, say: Say) -> None:
     store.write_raw(target, arrays)
     store.record(str(target), store.digest(target))
-    lacks = dataset.missing(arrays)
     say(f"wrote {target}" + (f"; it is partial: {lacks}" if lacks else ""))
-    return target
 
 
 def verify(dataset: Dataset, say: Say) -> bool:
-    """Read every array of the raw file, which checks it, and compare its hash with the one recorded here."""
+    """Read every array of the raw files, which checks them, and compare hashes with those recorded here."""
     card = dataset.card
     if not card.raw:
         say(f"{card.name} is generated when it is loaded; there is nothing to verify.")
         return True
     path = store.raw_file(card)
     with store.open_raw(path) as arrays:
-        for name in arrays.files:
-            arrays[name]  # reading compares the checksum of the member
         lacks = dataset.missing(arrays)
+    good = _verify_file(path, say)
+    for extra in card.extras:
+        if (place := store.find_extra(extra)) is not None:
+            good &= _verify_file(place, say)
+        else:
+            say(f"{extra.name} is not here; it is needed for split={' and '.join(map(repr, extra.splits))} only.")
+    if lacks:
+        say(f"{card.name} is partial: {lacks}")
+    return good
+
+
+def _verify_file(path: Path, say: Say) -> bool:
+    with store.open_raw(path) as arrays:
+        for name in arrays:
+            arrays[name]  # reading compares the checksum of the member
     found, known = store.digest(path), store.recorded(str(path))
     if known is None:
         store.record(str(path), found)
@@ -109,6 +154,4 @@ def verify(dataset: Dataset, say: Say) -> bool:
         return False
     else:
         say(f"{path}: readable, sha256 as recorded: {found}")
-    if lacks:
-        say(f"{card.name} is partial: {lacks}")
     return True

@@ -12,12 +12,29 @@ Raw arrays (`physionet2012/physionet2012_ab.npz`), every line of the 8,000 files
     outcomes       (8000, 6) int32   columns outcome_names: RecordID, SAPS-I, SOFA, Length_of_stay, Survival,
                                      In-hospital_death
 
+Set C (`physionet2012/physionet2012_c.npz`): the same of its 4,000 stays, without `set`. A stay without an outcome has
+-9 in every column but the first; in the copy that P12 is made of these are two, 155655 and 156254.
+
+The published splits of P12 (`physionet2012/p12_splits.npz`):
+
+    record_id      (11988,) int32    stays of sets A, B and C, each once
+    split          (11988, 5) int8   the part of a stay in each of five splits: 0 training, 1 validation, 2 test
+
+Raindrop publishes them as `phy12_split1.npy` to `phy12_split5.npy`, three lists of positions in its `arr_outcomes.npy`,
+whose first column is the RecordID. These are pickled objects, which can run code, so nothing here reads them.
+
 Protocol (CRU and ACSSM, after latent ODE). Times are rounded to 0.1 h, `rint(hours / 0.1)`; a series has a row for each
 distinct time and always one at 0, which makes 72.16 rows on average. Several readings of a variable in one row are
-averaged. The four descriptors are no channels, which leaves 37; here they are the static covariates of the panel, NaN
-where the challenge writes -1. Weight stays a channel, and its -1 for "unknown" stays a value, as published. A fifth of
-the stays is held out for test, then a quarter of the rest for validation: 4,800 / 1,600 / 1,600, always the same. The
-published code takes the stays in the order in which a file system lists them; ours is that of the raw arrays.
+averaged. The four descriptors are no channels, which leaves 37. Weight stays a channel, and its -1 for "unknown" stays
+a value, as published. The option `resolution="minute"` leaves times as charted, with a row for each minute.
+
+Splits. "published": a fifth of the stays is held out for test, then a quarter of the rest for validation: 4,800 / 1,600
+/ 1,600, always the same. The published code takes the stays in the order in which a file system lists them; ours is
+that of the raw arrays. Two more are for in-hospital mortality: "folds", five stratified folds of sets A and B, of which
+the seed chooses the test part, (seed - 42) mod 5, and draws 15 % of every class of the rest for validation; and "p12",
+the five splits of 11,988 stays of sets A, B and C, 9,590 / 1,199 / 1,199, on which Raindrop and those after it report.
+The seed chooses one, (seed - 42) mod 5. Twelve stays with nothing charted but a weight are in none, among them the two
+without an outcome.
 
 Scalings. "published": `(x - min) / (max - min)` per channel, where training, validation and test part each use the
 extremes of their own values, and the zeros that stand for missing values count among them; a maximum of 0 counts as 1.
@@ -25,67 +42,136 @@ extremes of their own values, and the zeros that stand for missing values count 
 
 Tasks. "extrapolate": the rows before 24 h are given, all are asked. "reconstruct": all rows are given and asked, which
 published tables call interpolation. "interpolate": half of the rows of each stay, drawn by the seed, are hidden.
-"classify": In-hospital_death from all rows. The option `unobserved` says whether hidden rows stay, empty, as published
-("rows"), or are asked for by time only ("query").
+"classify": in-hospital mortality from all rows. The option `unobserved` says whether hidden rows stay, empty, as
+published ("rows"), or are asked for by time only ("query").
+
+Static covariates, for "classify" alone, as published models of the other tasks have none: Age, Gender (1 male, 0
+female) and Height are numbers, NaN where the challenge writes -1; ICUType is a text, "unit 1" (coronary care), "unit 2"
+(cardiac surgery recovery), "unit 3" (medical) or "unit 4" (surgical). The option `covariates="without"` leaves them
+out.
 """
 
 from __future__ import annotations
 
-import math
-import re
-from functools import lru_cache
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lformer.data.dataset import Array, Card, Dataset, Raw, Remote, Request, Scaling
-from lformer.data.files import DataError, Files, Text
+from lformer import scaling, splitting
+from lformer.data.dataset import Array, Card, Dataset, Extra, Raw, Remote, Request
+from lformer.data.files import DataError
+from lformer.data.physionet_files import CHANNELS, SET_C, STATIC, pack
 from lformer.hiding import hide, random_rows, reconstruct
 from lformer.panel import Panel
 from lformer.parts import Prepared, Targets
-from lformer.splitting import hold_out_twice
 
 if TYPE_CHECKING:
     import pandas as pd
 
-STATIC = ("Age", "Gender", "Height", "ICUType")
-CHANNELS = (
-    "Weight", "GCS", "HR", "NIDiasABP", "NIMAP", "NISysABP", "RespRate", "Temp", "Urine", "HCT", "BUN", "Creatinine",
-    "Glucose", "HCO3", "Mg", "Platelets", "K", "Na", "WBC", "pH", "PaCO2", "PaO2", "DiasABP", "FiO2", "MAP", "MechVent",
-    "SysABP", "SaO2", "Albumin", "ALP", "ALT", "AST", "Bilirubin", "Lactate", "Cholesterol", "TroponinI", "TroponinT",
-)  # fmt: skip
-PARAMETERS = STATIC + CHANNELS
-OUTCOMES = ("RecordID", "SAPS-I", "SOFA", "Length_of_stay", "Survival", "In-hospital_death")
-KEYS = ("record_id", "offset", "time_min", "param", "value", "param_names", "outcomes", "outcome_names")
-STAYS = 8000
-BIN_HOURS, CUT_HOURS, LAST_MINUTE = 0.1, 24.0, 2880
+P12 = "p12_splits"  # stem of the raw file of the published splits
+EVENTS = ("time_min", "param", "value")  # arrays with an entry for each event
+KEYS = (*EVENTS, "record_id", "offset", "param_names", "outcomes", "outcome_names")
+STAYS, P12_STAYS = 8000, 11_988
+FOLDS, FIRST_SEED = 5, 42
+BIN_HOURS, CUT_HOURS = 0.1, 24.0
+
+Parts = tuple[Array, Array, Array]
+
+
+def check(request: Request) -> None:
+    """Two of the splits are about who died."""
+    if request.split != "published" and request.task != "classify":
+        raise ValueError(
+            f"split={request.split!r} of physionet is for classify only; {request.task} has split='published'."
+        )
+
+
+def prepare(raw: Raw, request: Request) -> Prepared:
+    """The stays as a panel, with the targets of a task."""
+    stays = _stays(raw, request.split)
+    train, validation, test = _split(raw, stays, request)
+    part = np.zeros(len(stays["record_id"]), np.uint8)  # of each stay: 0 training, 1 validation, 2 test
+    part[validation], part[test] = 1, 2
+    panel = _panel(stays, part, request)
+    panel = scaling.scaled(panel, train, request.scaling)
+    panel, targets = _task(panel, stays, request)
+    return Prepared(panel=panel, targets=targets, train=train, validation=validation, test=test)
+
+
+def missing(raw: Raw) -> str:
+    """What the raw arrays lack of the 8,000 stays, or of the 11,988 if the splits of P12 are among them."""
+    found, of = len(raw["record_id"]), STAYS
+    if f"{P12}/record_id" in raw:
+        here = np.concatenate([raw["record_id"], raw[f"{SET_C}/record_id"]])
+        found, of = int(np.isin(here, raw[f"{P12}/record_id"]).sum()), P12_STAYS
+    return "" if found == of else f"{found:,} of {of:,} stays"
+
+
+# -- which stays, and into which part they fall
+
+
+def _stays(raw: Raw, split: str) -> dict[str, Array]:
+    """The arrays of the stays that a split is about."""
+    stays = {name: raw[name] for name in KEYS}  # each is unpacked from the file whenever it is asked for
+    if split != "p12":
+        return stays
+    joined = _joined(stays, {name: raw[f"{SET_C}/{name}"] for name in KEYS})
+    return _selected(joined, np.isin(joined["record_id"], raw[f"{P12}/record_id"]))
+
+
+def _joined(one: dict[str, Array], other: dict[str, Array]) -> dict[str, Array]:
+    """The stays of two files, one after the other."""
+    for name in ("param_names", "outcome_names"):
+        if not np.array_equal(one[name], other[name]):
+            raise DataError(f"{SET_C}: expected the {name} of sets A and B, got {other[name].tolist()}. Pack it again.")
+    flat = {name: np.concatenate([one[name], other[name]]) for name in (*EVENTS, "record_id", "outcomes")}
+    return {**one, **flat, "offset": np.concatenate([one["offset"], one["offset"][-1] + other["offset"][1:]])}
+
+
+def _selected(stays: dict[str, Array], kept: Array) -> dict[str, Array]:
+    """Some of the stays; kept (n,) says which."""
+    events = np.diff(stays["offset"])
+    of_kept = np.repeat(kept, events)
+    chosen = {name: stays[name][kept] for name in ("record_id", "outcomes")}
+    chosen |= {name: stays[name][of_kept] for name in EVENTS}
+    return {**stays, **chosen, "offset": np.concatenate([[0], np.cumsum(events[kept])])}
+
+
+def _split(raw: Raw, stays: Raw, request: Request) -> Parts:
+    """Training, validation and test part, as positions among the stays."""
+    if request.split == "published":
+        return splitting.hold_out_twice(len(stays["record_id"]), 0.2, 0.25, seeds=(0, 0))
+    turn = (request.seed - FIRST_SEED) % FOLDS
+    if request.split == "folds":
+        died = _died(stays)
+        fold = splitting.stratified_folds(died, FOLDS, seed=1)
+        rest = np.flatnonzero(fold != turn)
+        train, validation = splitting.hold_out_stratified(died[rest], 0.15, request.seed)
+        return rest[train], rest[validation], np.flatnonzero(fold == turn)
+    records, split = raw[f"{P12}/record_id"].tolist(), raw[f"{P12}/split"][:, turn].tolist()
+    part_of = dict(zip(records, split, strict=True))
+    part = np.array([part_of[record] for record in stays["record_id"].tolist()])
+    return np.flatnonzero(part == 0), np.flatnonzero(part == 1), np.flatnonzero(part == 2)
+
+
+def _died(stays: Raw) -> Array:
+    """(n,) int64, 1 for those who died in hospital."""
+    died = stays["outcomes"][:, stays["outcome_names"].tolist().index("In-hospital_death")].astype(np.int64)
+    if (unknown := ~np.isin(died, (0, 1))).any():
+        stay = stays["record_id"][unknown][0]
+        raise DataError(f"expected In-hospital_death 0 or 1, got {died[unknown][0]} for stay {stay}.")
+    return died
 
 
 # -- from the raw arrays to a panel
 
 
-def prepare(raw: Raw, request: Request) -> Prepared:
-    """The stays as a panel, with the targets of a task; the seed moves only what "interpolate" hides."""
-    raw = {name: raw[name] for name in KEYS}  # each is unpacked from the file whenever it is asked for
-    stays = len(raw["record_id"])
-    train, validation, test = hold_out_twice(stays, 0.2, 0.25, seeds=(0, 0))
-    part = np.zeros(stays, np.uint8)  # of each stay: 0 training, 1 validation, 2 test
-    part[validation], part[test] = 1, 2
-    panel = _panel(raw, part, request.scaling)
-    panel, targets = _task(panel, raw, request)
-    return Prepared(panel=panel, targets=targets, train=train, validation=validation, test=test)
-
-
-def missing(raw: Raw) -> str:
-    """What the raw arrays lack of the 8,000 stays."""
-    stays = len(raw["record_id"])
-    return "" if stays == STAYS else f"{stays:,} of {STAYS:,} stays"
-
-
-def _task(panel: Panel, raw: Raw, request: Request) -> tuple[Panel, Targets]:
+def _task(panel: Panel, stays: Raw, request: Request) -> tuple[Panel, Targets]:
     if request.task == "classify":
-        died = raw["outcomes"][:, raw["outcome_names"].tolist().index("In-hospital_death")]
-        return panel, Targets(values=died.astype(np.int64), at="series")
+        if request.options["covariates"] == "with":
+            panel = replace(panel, static=_static(stays))
+        return panel, Targets(values=_died(stays), at="series")
     if request.task == "reconstruct":
         return panel, reconstruct(panel)
     late = request.task == "extrapolate"
@@ -93,9 +179,9 @@ def _task(panel: Panel, raw: Raw, request: Request) -> tuple[Panel, Targets]:
     return hide(panel, hidden, request.options["unobserved"])
 
 
-def _panel(raw: Raw, part: Array, scaling: Scaling) -> Panel:
-    """All stays, their values scaled."""
-    row, times, lengths = _rows(raw)
+def _panel(raw: Raw, part: Array, request: Request) -> Panel:
+    """All stays; their values are scaled if that is done part by part."""
+    row, times, lengths = _rows(raw, request.options["resolution"])
     channel = _positions(raw["param_names"], CHANNELS)[raw["param"]]
     charted = channel >= 0
     channel, value = channel[charted], raw["value"][charted]
@@ -105,14 +191,14 @@ def _panel(raw: Raw, part: Array, scaling: Scaling) -> Panel:
     cell += channel
     del channel
 
-    cell, scaled = _merge(cell, value, len(times) * len(CHANNELS))
+    cell, mean = _merge(cell, value, len(times) * len(CHANNELS))
     del value
-    if scaling != "none":
+    if request.scaling == "published":
         owner = np.repeat(part, lengths)[cell // len(CHANNELS)]
-        _scale(scaled, (cell % len(CHANNELS)).astype(np.uint8), owner, scaling)
-    scaled = scaled.astype(np.float32)
+        _scale_parts(mean, (cell % len(CHANNELS)).astype(np.uint8), owner)
+    mean = mean.astype(np.float32)
     values, observed = np.zeros((len(times), len(CHANNELS)), np.float32), np.zeros((len(times), len(CHANNELS)), bool)
-    values.reshape(-1)[cell] = scaled
+    values.reshape(-1)[cell] = mean
     observed.reshape(-1)[cell] = True
     return Panel(  # right by construction: `Panel.build` would check that and copy the values
         times=times,
@@ -124,18 +210,24 @@ def _panel(raw: Raw, part: Array, scaling: Scaling) -> Panel:
         channels=CHANNELS,
         unit="h",
         origin=np.zeros(len(lengths)),
-        static=_static(raw),
     )
 
 
-def _rows(raw: Raw) -> tuple[Array, Array, Array]:
+def _rows(raw: Raw, resolution: str) -> tuple[Array, Array, Array]:
     """Where each event belongs.
+
+    Args:
+        raw: the stays.
+        resolution: "0.1h" or "minute", what makes a row.
 
     Returns:
         row (E,) int32 of each event, times (N,) of the rows in hours, lengths (n,) rows of each stay.
     """
     minutes, offset = raw["time_min"], raw["offset"].astype(np.int64)
-    bins = np.rint(np.arange(2**16) / 60 / BIN_HOURS).astype(np.uint16)[minutes]
+    if resolution == "minute":
+        bins, per_hour = minutes, 60
+    else:
+        bins, per_hour = np.rint(np.arange(2**16) / 60 / BIN_HOURS).astype(np.uint16)[minutes], 10
     events = np.diff(offset)
     starts = offset[:-1][events > 0]
     new = np.ones(len(bins), bool)  # the first event of a row
@@ -153,7 +245,7 @@ def _rows(raw: Raw) -> tuple[Array, Array, Array]:
     row = np.cumsum(new, dtype=np.int32)
     row += np.repeat(np.cumsum(late, dtype=np.int32) - 1, events)
     times = np.zeros(int(lengths.sum()))
-    times[row[new]] = bins[new] / 10  # the number nearest to 0.1 h times the bin
+    times[row[new]] = bins[new] / per_hour  # the number nearest to it, which a product is not
     return row, times, lengths
 
 
@@ -170,162 +262,35 @@ def _merge(cell: Array, value: Array, cells: int) -> tuple[Array, Array]:
     return cell[kept], mean
 
 
-def _scale(value: Array, channel: Array, part: Array, scaling: Scaling) -> None:
-    """Scale observed values in place; each has its channel and the part of its stay."""
-    shift, scale = np.zeros((3, len(CHANNELS))), np.ones((3, len(CHANNELS)))
-    for p in range(3):
-        mine = part == (p if scaling == "published" else 0)
-        shift[p], scale[p] = _statistics(value[mine], channel[mine], scaling)
+def _scale_parts(value: Array, channel: Array, part: Array) -> None:
+    """The published scaling of observed values, in place; each has its channel and the part of its stay."""
     group = part * np.uint8(len(CHANNELS)) + channel
-    value -= shift.reshape(-1)[group]
-    value /= scale.reshape(-1)[group]
+    low, high = np.zeros(3 * len(CHANNELS)), np.zeros(3 * len(CHANNELS))  # the zeros of missing values count
+    np.minimum.at(low, group, value)
+    np.maximum.at(high, group, value)
+    reach = np.where(high == 0, 1.0, high) - low
+    value -= low[group]
+    value /= reach[group]
 
 
-def _statistics(value: Array, channel: Array, scaling: Scaling) -> tuple[Array, Array]:
-    """Shift (37,) and scale (37,) by some of the observed values."""
-    width = len(CHANNELS)
-    if scaling == "standard":
-        count = np.maximum(np.bincount(channel, minlength=width), 1)
-        mean = np.bincount(channel, value, width) / count
-        deviation = np.sqrt(np.bincount(channel, np.square(value - mean[channel]), width) / count)
-        return mean, np.where(deviation > 0, deviation, 1.0)
-    zeros_count = scaling == "published"  # those of missing values
-    low, high = np.full(width, 0.0 if zeros_count else np.inf), np.full(width, 0.0 if zeros_count else -np.inf)
-    np.minimum.at(low, channel, value)
-    np.maximum.at(high, channel, value)
-    if zeros_count:
-        return low, np.where(high == 0, 1.0, high) - low
-    low, high = np.where(np.isfinite(low), low, 0.0), np.where(np.isfinite(high), high, 1.0)
-    return low, np.where(high > low, high - low, 1.0)
-
-
-def _static(raw: Raw) -> pd.DataFrame:
-    """Age, Gender, Height and ICUType of each stay, NaN if unknown; of several values the last."""
+def _static(stays: Raw) -> pd.DataFrame:
+    """Age, Gender, Height and ICUType of each stay; of several values the last."""
     import pandas as pd
 
-    column = _positions(raw["param_names"], STATIC)[raw["param"]]
+    column = _positions(stays["param_names"], STATIC)[stays["param"]]
     events = np.flatnonzero(column >= 0)
-    stay = np.searchsorted(raw["offset"], events, side="right") - 1
-    table = np.full((len(raw["record_id"]), len(STATIC)), np.nan, np.float32)
-    table[stay, column[events]] = raw["value"][events]
+    stay = np.searchsorted(stays["offset"], events, side="right") - 1
+    table = np.full((len(stays["record_id"]), len(STATIC)), np.nan, np.float32)
+    table[stay, column[events]] = stays["value"][events]
     table[table == -1] = np.nan
-    return pd.DataFrame(table, index=raw["record_id"], columns=list(STATIC))
+    static = pd.DataFrame(table, index=stays["record_id"], columns=list(STATIC))
+    kinds = [None if np.isnan(kind) else f"unit {kind:.0f}" for kind in static["ICUType"]]  # four kinds, no quantity
+    return static.assign(ICUType=kinds)
 
 
 def _positions(names: Array, wanted: tuple[str, ...]) -> Array:
     """(41,) int8, where each parameter stands among the wanted ones, -1 if it does not."""
     return np.array([wanted.index(name) if name in wanted else -1 for name in names.tolist()], np.int8)
-
-
-# -- from the owner's files to the raw arrays
-
-
-def pack(files: Files) -> dict[str, Array]:
-    """Raw arrays from set-a, set-b (folders or archives), Outcomes-a.txt and Outcomes-b.txt; set C is left out."""
-    outcomes = _read_outcomes(files)
-    stays: dict[int, tuple[Text, Array, Array, Array]] = {}
-    for text in files.texts("[0-9]*.txt"):
-        if "set-c" in text.name.lower():
-            continue
-        record, minutes, parameters, values = _read_stay(text)
-        if record in stays:
-            raise text.error(0, f"record {record} is also in {stays[record][0].name}; keep one of them.")
-        if record not in outcomes:
-            raise text.error(0, f"record {record} is not in Outcomes-a.txt or Outcomes-b.txt.")
-        stays[record] = (text, minutes, parameters, values)
-        text.lines.clear()  # thousands of files: only the numbers are kept
-    if alone := sorted(outcomes.keys() - stays.keys()):
-        raise DataError(f"{files.path}: {len(alone)} stays have an outcome but no file, among them {alone[:3]}.")
-
-    records = sorted(outcomes, key=lambda record: (outcomes[record][0], record))
-    events = [stays[record] for record in records]
-    return {
-        "record_id": np.array(records, np.int32),
-        "set": np.array([outcomes[record][0] for record in records]),
-        "offset": np.cumsum([0, *(len(minutes) for _, minutes, _, _ in events)], dtype=np.int32),
-        "time_min": np.concatenate([minutes for _, minutes, _, _ in events]),
-        "param": np.concatenate([parameters for _, _, parameters, _ in events]),
-        "value": np.concatenate([values for _, _, _, values in events]),
-        "param_names": np.array(PARAMETERS),
-        "outcomes": np.array([outcomes[record][1] for record in records], np.int32),
-        "outcome_names": np.array(OUTCOMES),
-    }
-
-
-def _read_outcomes(files: Files) -> dict[int, tuple[str, list[int]]]:
-    """By record: the set, and the line of its outcomes."""
-    found: dict[int, tuple[str, list[int]]] = {}
-    for text in files.texts("outcomes-[ab].txt"):
-        which = text.name.lower().removesuffix(".txt")[-1]
-        for number, fields in _table(text, OUTCOMES):
-            try:
-                outcome = [int(field) for field in fields]
-            except ValueError:
-                raise text.error(number, f"expected six whole numbers, got {','.join(fields)!r}.") from None
-            if outcome[0] in found:
-                raise text.error(number, f"record {outcome[0]} has an outcome already.")
-            if outcome[-1] not in (0, 1):
-                raise text.error(number, f"expected In-hospital_death 0 or 1, got {outcome[-1]}.")
-            found[outcome[0]] = (which, outcome)
-    if not found:
-        raise DataError(
-            f"{files.path} holds neither Outcomes-a.txt nor Outcomes-b.txt, which say who belongs to a set."
-        )
-    return found
-
-
-def _read_stay(text: Text) -> tuple[int, Array, Array, Array]:
-    """RecordID, and of each event the minute, the parameter and the value."""
-    position = {name: i for i, name in enumerate(PARAMETERS)}
-    minutes: list[int] = []
-    parameters: list[int] = []
-    values: list[float] = []
-    record: int | None = None
-    for number, (time, name, value) in _table(text, ("Time", "Parameter", "Value")):
-        minute = _minute(time)
-        if minute is None:
-            raise text.error(number, f"expected a time HH:MM up to 48:00, got {time!r}.")
-        if name == "RecordID" and record is None and value.isdecimal():
-            record = int(value)
-            continue
-        if name not in position:
-            raise text.error(number, f"expected one RecordID or a parameter such as HR, got {name!r} with {value!r}.")
-        if value.lower() in ("", "nan"):
-            continue  # nothing was measured
-        try:
-            values.append(float(value))
-        except ValueError:
-            raise text.error(number, f"expected a number, got {value!r}.") from None
-        if not math.isfinite(values[-1]) or (minutes and minute < minutes[-1]):
-            raise text.error(number, f"expected finite values in order of time, got {value} at {time}.")
-        minutes.append(minute)
-        parameters.append(position[name])
-    if record is None:
-        raise text.error(len(text.lines) - 1, "expected a line 00:00,RecordID,<number>, got none.")
-    return record, np.array(minutes, np.uint16), np.array(parameters, np.uint8), np.array(values, np.float32)
-
-
-@lru_cache(maxsize=4096)
-def _minute(time: str) -> int | None:
-    """Minutes of HH:MM, None if it is no time of the two days."""
-    clock = re.fullmatch(r"([0-4]\d):([0-5]\d)", time, re.ASCII)
-    minute = 60 * int(clock[1]) + int(clock[2]) if clock else LAST_MINUTE + 1
-    return minute if minute <= LAST_MINUTE else None
-
-
-def _table(text: Text, header: tuple[str, ...]) -> list[tuple[int, list[str]]]:
-    """Line number and fields of all lines below the header; blank lines and comments do not count."""
-    lines = [
-        (number, line.strip().split(","))
-        for number, line in enumerate(text.lines)
-        if line.strip() and not line.startswith("#")
-    ]
-    if not lines or lines[0][1] != list(header):
-        raise text.error(lines[0][0] if lines else 0, f"expected the header {','.join(header)}.")
-    for number, fields in lines[1:]:
-        if len(fields) != len(header):
-            raise text.error(number, f"expected {len(header)} fields, got {len(fields)}: {text.lines[number]!r}.")
-    return lines[1:]
 
 
 _PLACE = "https://physionet.org/files/challenge-2012/1.0.0"
@@ -344,10 +309,37 @@ DATASET = Dataset(
         length="72.16 rows on average, over 48 hours",
         channels="37 vital signs and laboratory values",
         tasks=("extrapolate", "reconstruct", "interpolate", "classify"),
-        scalings=("published", "minmax", "standard", "none"),
-        options={"unobserved": ("rows", "query")},
+        metrics={"classify": ("auroc", "auprc")},  # one stay in seven ends in death: accuracy says little
+        splits=("published", "folds", "p12"),
+        scalings=("published", "minmax", "standard", "robust", "none"),
+        options={
+            "unobserved": ("rows", "query"),
+            "resolution": ("0.1h", "minute"),
+            "covariates": ("with", "without"),
+        },
         flaw="Artefacts are in the original (pH 735, Temp -17.8), and a Weight of -1 means unknown; all are kept.",
         raw=("physionet2012/physionet2012_ab.npz",),
+        extras=(
+            Extra(
+                name=f"physionet2012/{SET_C}.npz",
+                content="the 4,000 stays of set C",
+                splits=("p12",),
+                by_hand=(
+                    "Download set-c.tar.gz and Outcomes-c.txt from the page into one folder, alone or beside those of "
+                    "sets A and B, then: lformer data pack physionet PATH."
+                ),
+            ),
+            Extra(
+                name=f"physionet2012/{P12}.npz",
+                content="the five published splits of P12",
+                splits=("p12",),
+                by_hand=(
+                    "Write record_id (11988,) and split (11988, 5) with numpy.savez_compressed from phy12_split1.npy "
+                    "to phy12_split5.npy and arr_outcomes.npy of https://github.com/mims-harvard/Raindrop, as the "
+                    "docstring of lformer.data.physionet describes."
+                ),
+            ),
+        ),
         remotes=(
             Remote(
                 url=f"{_PLACE}/set-a.tar.gz", sha256="8cb250f179cd0952b4b9ebcf8954b63d70383131670fac1cfee13deaa13ca920"
@@ -370,6 +362,8 @@ DATASET = Dataset(
         ),
     ),
     prepare=prepare,
+    check=check,
     pack=pack,
     missing=missing,
+    version=2,
 )

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from lformer.batch import IrregularBatch
 from lformer.data.dataset import Card, Dataset
-from lformer.parts import Splits
+from lformer.parts import Spec, Splits
 
 POINTS, HALF = 150, 75
 TRAIN, TEST = 200, 100
@@ -82,8 +82,10 @@ class SpiralPart:
         """Batches per epoch, whatever their size: they are drawn, not cut."""
         return self.steps
 
-    def training_batches(self, size: int, epoch: int) -> Iterator[IrregularBatch]:
+    def training_batches(self, size: int, epoch: int, drop_fraction: float = 0.0) -> Iterator[IrregularBatch]:
         """`steps` random batches, each seen at points of its own, as a function of (seed, epoch, step) alone."""
+        if drop_fraction:
+            raise ValueError("every batch of spirals is seen at other points already; drop_fraction must be 0.")
         for step in range(self.steps):
             rng = np.random.default_rng([self.seed, 1, epoch, step])
             rows = torch.from_numpy(rng.permutation(len(self))[:size])
@@ -116,7 +118,6 @@ def load(
     alpha: float,
     *,
     seed: int = 42,
-    task: str = "interpolate",
     points: int = 30,
     noise: float = 0.1,
     unobserved: Unobserved = "query",
@@ -129,8 +130,6 @@ def load(
     Args:
         alpha: spread of the two parameters of a spiral; 2, 0.2 or 0.02 in the papers.
         seed: of the spirals, their noise and every draw of points.
-        task: "interpolate" or "extrapolate"; the batches are the same, the target is the whole curve, and the two
-            differ in the half that is scored.
         points: observed points out of the first 75; the LFormer paper has 30, ContiFormer 50.
         noise: standard deviation before scaling; the LFormer paper has 0.1, ContiFormer 0.05.
         unobserved: how the other times enter. "query": only the observed points are rows, and the answer is asked for
@@ -159,7 +158,8 @@ def load(
         train=part(0, TRAIN - validation),
         validation=part(TRAIN - validation, TRAIN),
         test=part(TRAIN, TRAIN + TEST),
-        task=task,
+        spec=Spec(inputs=2, outputs=2, answer="query" if unobserved == "query" else "step"),
+        task="trajectory",
     )
 
 
@@ -174,7 +174,7 @@ def _dataset(alpha: float) -> Dataset:
             series=TRAIN + TEST,
             length=f"{POINTS}",
             channels="2",
-            tasks=("interpolate", "extrapolate"),
+            tasks=("trajectory",),
             options={
                 "points": (30, 50),
                 "noise": (0.1, 0.05),
@@ -185,7 +185,7 @@ def _dataset(alpha: float) -> Dataset:
             },
             variants={"lformer": {"points": 30, "noise": 0.1}, "contiformer": {"points": 50, "noise": 0.05}},
         ),
-        draw=lambda request: load(alpha, seed=request.seed, task=request.task, **request.options),
+        draw=lambda request: load(alpha, seed=request.seed, **request.options),
     )
 
 

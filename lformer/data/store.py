@@ -12,15 +12,16 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import Any
 
 import numpy as np
 from filelock import FileLock
 
-from lformer.data.dataset import Array, Card
+from lformer.data.dataset import Array, Card, Extra
 from lformer.data.files import DataError
 
 
@@ -58,15 +59,79 @@ def raw_file(card: Card) -> Path:
     )
 
 
+def find_extra(extra: Extra) -> Path | None:
+    """An extra raw file; None if it is not here."""
+    place = raw_home() / extra.name
+    return place if place.is_file() else None
+
+
+def raw_files(card: Card, split: str) -> tuple[Path, ...]:
+    """The raw files that a split needs, the main one first, or an error that says how to get what is not here."""
+    if not card.raw:
+        return ()
+    return (raw_file(card), *(_extra_file(card, extra, split) for extra in card.extras_of(split)))
+
+
+def _extra_file(card: Card, extra: Extra, split: str) -> Path:
+    if (found := find_extra(extra)) is not None:
+        return found
+    raise MissingDataError(
+        f"split={split!r} of {card.name} needs {extra.name} ({extra.content}), which is not in {raw_home()}. "
+        f"By hand: {extra.by_hand} Or set LFORMER_DATA to a folder that has it."
+    )
+
+
+class RawArrays(Mapping[str, Array]):
+    """The arrays of raw files, each read whenever it is asked for; those of an extra file as "stem/name".
+
+    An array that is damaged or not there is an error that names the file.
+    """
+
+    def __init__(self, files: Mapping[str, tuple[Path, Mapping[str, Array]]]) -> None:
+        self._files = files  # by stem, that of the main file being ""
+
+    def __getitem__(self, key: str) -> Array:
+        stem, _, name = key.rpartition("/")
+        path, arrays = self._files[stem]
+        with _naming(path):
+            return arrays[name]
+
+    def __contains__(self, key: object) -> bool:
+        return key in set(self)  # by name: the default would read the array
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The array, or the default if there is none of that name."""
+        if key not in self:
+            return default
+        return self[key]
+
+    def __iter__(self) -> Iterator[str]:
+        for stem, (_, arrays) in self._files.items():
+            yield from (f"{stem}/{name}" if stem else name for name in arrays)
+
+    def __len__(self) -> int:
+        return sum(len(arrays) for _, arrays in self._files.values())
+
+
 @contextmanager
-def open_raw(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
-    """The arrays of a raw file, each read whenever it is asked for; damage is an error that names the file."""
+def open_raw(path: Path, *extras: Path) -> Iterator[RawArrays]:
+    """The arrays of a raw file and of extra ones; damage is an error that names the file."""
+    with ExitStack() as stack:
+        files = {}
+        for place in (path, *extras):
+            with _naming(place):
+                stream = stack.enter_context(place.open("rb"))
+                arrays = stack.enter_context(np.load(stream, allow_pickle=False))
+            files["" if place is path else place.stem] = (place, arrays)
+        yield RawArrays(files)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """What goes wrong while a raw file is read, as an error that names it."""
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            yield file
+        yield
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
         raise DataError(
             f"{path} is damaged or not a raw file of lformer ({error}). Delete it and get it again."
         ) from error

@@ -11,10 +11,25 @@ Raw arrays, n series of C channels and L time points:
 | `classes` | (K,) str | names of the classes, sorted; for people, `prepare` does without |
 | `split` | (n,) str | TRAIN or TEST, as in the archive; TRAIN first, each in the archive's order |
 
+`X` of shape (n, L, C) is read as well. The file of 448 of the 524 EthanolConcentration series has it so, and neither
+`classes` nor `split`.
+
 Protocol, as published for Log-NCDE and RFormer and followed for LFormer: training and test series are merged; of series
 equal in all their values only the first stays (EigenWorms loses 23, the others none); a random permutation is cut at 70
 and 85 %, drawn anew for every seed. Values are not scaled, so "published" means the same as "none". Times are spread
 evenly over [0, 1] and are not a channel. "standard" and "minmax" use statistics of the training part only.
+
+`split="linoss"`: the very parts on which LinOSS reports, of SCP1, SCP2 and EthanolConcentration, for its five seeds
+2345, 3456, 4567, 5678 and 6789. They are of the same sizes, but drawn by other code. Raw arrays, in a file of their own
+(`scp1/scp1_linoss_split.npz`), or as `linoss_split` and `seeds` in that of the 448 series:
+
+| key | shape, dtype | meaning |
+| --- | --- | --- |
+| `split` | (n, 5) int8 | the part of each series for each seed: 0 training, 1 validation, 2 test |
+| `seeds` | (5,) int64 | the seeds |
+
+Of EthanolConcentration, the validation and test parts (79 each) are complete, and of the 366 training series 290 are
+among the 448.
 
 Note: in MotorImagery, SCP1 and SCP2 the archive's own channels are faulty, see `Card.flaw`; published results are
 presumably on these faulty data, and so are ours.
@@ -25,12 +40,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from lformer import scaling, splitting
-from lformer.data.dataset import Card, Dataset, Raw, Remote, Request
+from lformer.data.dataset import Card, Dataset, Extra, Raw, Remote, Request
 from lformer.data.files import DataError, Files, Text
 from lformer.data.ts_format import Archive, read_arff, read_ts
 from lformer.panel import Panel
@@ -41,6 +56,8 @@ Array = np.ndarray[Any, Any]
 PAPER = "A. Bagnall et al., The UEA multivariate time series classification archive, 2018, arXiv:1811.00075"
 UNSTATED = "none stated; citation asked for"
 UNITS = {**{f"X_e{k}": 10**k for k in range(7)}, "X_32": 32}  # key of whole numbers: how many of them make 1
+
+LINOSS_SEEDS = (2345, 3456, 4567, 5678, 6789)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,13 +170,44 @@ def _prepare(source: Source, raw: Raw, request: Request) -> Prepared:
         np.full(len(kept), source.length),
         ids=kept,
     )
-    train, validation, test = splitting.cut(len(kept), request.seed)
-    if request.scaling == "standard":
-        panel = scaling.apply(panel, *scaling.standard(panel, train))
-    elif request.scaling == "minmax":
-        panel = scaling.apply(panel, *scaling.minmax(panel, train))
+    train, validation, test = _split(source, raw, kept, request)
+    panel = scaling.scaled(panel, train, request.scaling)
     targets = Targets(values=raw["y"][kept].astype(np.int64), at="series")
     return Prepared(panel=panel, targets=targets, train=train, validation=validation, test=test)
+
+
+def _split(source: Source, raw: Raw, kept: Array, request: Request) -> tuple[Array, Array, Array]:
+    """Training, validation and test part, as positions among the kept series."""
+    if request.split == "published":
+        return splitting.cut(len(kept), request.seed)
+    split, seeds = _linoss(source, raw)
+    part = split[kept, seeds.tolist().index(request.seed)]
+    return np.flatnonzero(part == 0), np.flatnonzero(part == 1), np.flatnonzero(part == 2)
+
+
+def _linoss(source: Source, raw: Raw) -> tuple[Array, Array]:
+    """The splits of LinOSS over the rows of the raw file, (n, 5), and their seeds."""
+    own = next((key for key in raw if key.endswith("_linoss_split/split")), None)
+    if own is None and "linoss_split" not in raw:
+        raise DataError(
+            f"{source.name}: split='linoss' needs a raw file with the arrays linoss_split and seeds, such as "
+            "ethanol/ethanol_448.npz. The complete one comes first if it is here, and has none: move it away, or use "
+            "split='published'."
+        )
+    split = raw[own or "linoss_split"]
+    seeds = raw[own.replace("/split", "/seeds") if own else "seeds"]
+    expected = (len(raw["y"]), len(seeds))
+    if split.shape != expected:
+        raise DataError(f"{source.name}: expected the splits of LinOSS to have shape {expected}, got {split.shape}.")
+    return split, seeds
+
+
+def _check(source: Source, request: Request) -> None:
+    if request.split == "linoss" and request.seed not in LINOSS_SEEDS:
+        raise ValueError(
+            f"split='linoss' of {source.name} exists for the seeds {', '.join(map(str, LINOSS_SEEDS))}; got "
+            f"{request.seed}."
+        )
 
 
 def _stored(source: Source, raw: Raw) -> tuple[Array, int]:
@@ -169,6 +217,8 @@ def _stored(source: Source, raw: Raw) -> tuple[Array, int]:
         raise DataError(f"{source.name}: expected one of the arrays X, {', '.join(UNITS)}, got {', '.join(raw)}.")
     stored, labels = raw[key], raw["y"]
     expected = (len(labels), source.channels, source.length)
+    if stored.shape == (len(labels), source.length, source.channels):
+        stored = np.ascontiguousarray(stored.swapaxes(1, 2))
     if stored.shape != expected:
         raise DataError(f"{source.name}: expected {key} of shape {expected}, got {stored.shape}.")
     if not ((labels >= 0) & (labels < source.classes)).all():
@@ -189,7 +239,7 @@ def _missing(source: Source, raw: Raw) -> str:
     count = len(raw["y"])
     if count == source.series:
         return ""
-    parts = np.unique(raw["split"]).tolist()
+    parts = np.unique(raw["split"]).tolist() if "split" in raw else []
     half = f" (the archive's {parts[0]} half only)" if len(parts) == 1 else ""
     return f"{count} of {source.series} series{half}"
 
@@ -198,7 +248,14 @@ def _missing(source: Source, raw: Raw) -> str:
 
 
 def dataset(
-    card_name: str, source: Source, origin: str, *, licence: str = UNSTATED, flaw: str = "", partial_raw: str = ""
+    card_name: str,
+    source: Source,
+    origin: str,
+    *,
+    licence: str = UNSTATED,
+    flaw: str = "",
+    partial_raw: str = "",
+    linoss: Literal["", "inside", "beside"] = "",
 ) -> Dataset:
     """One of the six.
 
@@ -208,6 +265,7 @@ def dataset(
         origin: the publication of those who measured.
         licence, flaw: as in `Card`.
         partial_raw: a raw file that holds only a part, looked for if there is no complete one.
+        linoss: where the splits of LinOSS are, inside the raw file or in one of their own beside it.
     """
     folder = card_name.replace("-", "")
     complete = f"{folder}/{folder}.npz"
@@ -221,15 +279,33 @@ def dataset(
         length=f"{source.length:,}",
         channels=str(source.channels),
         tasks=("classify",),
+        splits=("published", "linoss") if linoss else ("published",),
         scalings=("published", "none", "standard", "minmax"),
         flaw=flaw,
         raw=(complete, partial_raw) if partial_raw else (complete,),
+        extras=(_linoss_file(folder, source),) if linoss == "beside" else (),
         remotes=(Remote(url=f"https://timeseriesclassification.com/aeon-toolkit/{source.name}.zip"),),
         by_hand=f"Download {source.name}.zip from its page (or its _TRAIN and _TEST files, .ts or .arff, from "
         f"any copy of the archive), then: lformer data pack {card_name} PATH",
     )
     return Dataset(
-        card=card, prepare=partial(_prepare, source), pack=partial(_pack, source), missing=partial(_missing, source)
+        card=card,
+        prepare=partial(_prepare, source),
+        check=partial(_check, source),
+        pack=partial(_pack, source),
+        missing=partial(_missing, source),
+    )
+
+
+def _linoss_file(folder: str, source: Source) -> Extra:
+    return Extra(
+        name=f"{folder}/{folder}_linoss_split.npz",
+        content="the parts on which LinOSS reports, for its five seeds",
+        splits=("linoss",),
+        by_hand=(
+            f"Write split ({source.series}, 5) and seeds (5,) with numpy.savez_compressed as the docstring of "
+            "lformer.data.uea describes, matching the series of LinOSS's own parts by their values."
+        ),
     )
 
 
@@ -246,6 +322,8 @@ ETHANOL = dataset(
     Source(name="EthanolConcentration", series=524, channels=3, length=1751, classes=4),
     "J. Large et al., Detecting forged alcohol non-invasively through vibrational spectroscopy and machine learning, "
     "PAKDD 2018",
+    partial_raw="ethanol/ethanol_448.npz",
+    linoss="inside",
 )
 EIGENWORMS = dataset(
     "eigenworms",
@@ -273,12 +351,14 @@ SCP1 = dataset(
     Source(name="SelfRegulationSCP1", series=561, channels=6, length=896, classes=2),
     "N. Birbaumer et al., A spelling device for the paralysed, Nature 398, 1999 (BCI Competition II, data set Ia)",
     flaw=_shifted(6, "the first 926 values of its trial"),
+    linoss="beside",
 )
 SCP2 = dataset(
     "scp2",
     Source(name="SelfRegulationSCP2", series=380, channels=7, length=1152, classes=2),
     "N. Birbaumer et al., A spelling device for the paralysed, Nature 398, 1999 (BCI Competition II, data set Ib)",
     flaw=_shifted(7, "the first 1,194 values of its trial"),
+    linoss="beside",
 )
 
 DATASETS = (ETHANOL, EIGENWORMS, HEARTBEAT, MOTOR_IMAGERY, SCP1, SCP2)

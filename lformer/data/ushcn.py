@@ -75,10 +75,7 @@ def prepare(raw: Raw, request: Request) -> Prepared:
     """The stations as a panel, with the targets of a task; the seed moves only what "interpolate" hides."""
     chunked = "chunk_time" in raw
     panel, parts = _chunked(raw) if chunked else _daily(raw, request.scaling == "published")
-    if request.scaling == "standard":
-        panel = scaling.apply(panel, *scaling.standard(panel, parts[0]))
-    elif request.scaling == "minmax":
-        panel = scaling.apply(panel, *scaling.minmax(panel, parts[0]))
+    panel = scaling.scaled(panel, parts[0], request.scaling)
     panel, targets = _task(panel, request, chunked)
     return Prepared(panel=panel, targets=targets, train=parts[0], validation=parts[1], test=parts[2])
 
@@ -215,7 +212,7 @@ DATASET = Dataset(
         length="730 of the days from 1990 to 1993",
         channels="5: rain, snowfall, snow depth, highest and lowest temperature",
         tasks=("extrapolate", "reconstruct", "interpolate"),
-        scalings=("published", "minmax", "standard", "none"),
+        scalings=("published", "minmax", "standard", "robust", "none"),
         options={"unobserved": ("rows", "query")},
         raw=("ushcn/ushcn_1990_2000.npz", "ushcn/ushcn_chunked.npz"),
         remotes=(

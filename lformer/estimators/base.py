@@ -16,17 +16,19 @@ from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted
 
-from lformer import tasks
+from lformer import scaling, tasks
 from lformer.estimators.devices import choose, placed
 from lformer.estimators.features import Features
 from lformer.estimators.hub import HubMixin
 from lformer.estimators.inputs import as_panel
+from lformer.estimators.naive import best_naive, warn_if_it_loses
 from lformer.evaluate import predict
 from lformer.nn import LFormer, LFormerConfig
 from lformer.nn.ensemble import Ensemble
 from lformer.panel import Array, Panel
 from lformer.parts import PanelPart, Prepared, Splits, Targets, splits_of
-from lformer.splitting import hold_out
+from lformer.scaling import Scale
+from lformer.splitting import hold_out, hold_out_stratified
 from lformer.tasks import Task
 from lformer.train import TrainConfig, fit, rounding, seeded
 
@@ -36,6 +38,10 @@ if TYPE_CHECKING:
 
 class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     """Constructor arguments of every estimator; they are stored and nothing else, `fit` checks them.
+
+    After `fit`, `validation_score_` is the metric that chose the epoch, on the validation series, and `naive_score_`
+    that of `naive_`, the best of what one would try first: boosting on summary features for answers per series, the
+    latest value, mean and the like for forecasts. If the model loses, `fit` warns.
 
     Args:
         width, depth, heads: size of the model.
@@ -47,10 +53,9 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         patience: epochs without a better validation metric before training stops; None never stops early.
         validation_fraction: share of the training series held out to choose the epoch.
         streaming: build a causal model whose gate looks back only, which `stream` needs.
-        device: of training and prediction. "auto" is a GPU where there is one, in prediction with CUDA alone, else the
-            CPU; "cpu" never a GPU. "gpu" insists on one in `fit`, while prediction goes on as "auto": a saved model
-            answers everywhere. On CUDA products are rounded to TF32, in both. `model_` stays on the CPU, and a GPU
-            predicts with a copy.
+        device: of training and prediction. "auto" is CUDA where there is one, else the CPU; "cpu" never a GPU. "gpu"
+            insists on one in `fit`, while prediction goes on as "auto": a saved model answers everywhere. On CUDA
+            products are rounded to TF32, in both. `model_` stays on the CPU, and a GPU predicts with a copy.
         random_state: of weights, split and order.
         verbose: 1 shows a bar.
         warm_start: go on from the weights of the last `fit`.
@@ -112,26 +117,36 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         earlier = list(_members(self.model_)) if self.warm_start and hasattr(self, "model_") else []
         if not earlier:
             train, _ = self._split(len(panel), seed, groups)
-            self.features_ = Features.fit(panel[train].compact())
-        rows, asked = self._prepare(panel, targets, seed)
+            self.features_ = Features.fit(panel[train])
+            scale = _single(scaling.fit(panel, train, "robust"))
+        else:
+            scale = scale_of(earlier[0])
+        panel, targets, task = self._prepare(self.features_.match(panel), targets, task, scale, seed)
         trained: list[LFormer] = []
         self.history_: list[dict[str, float]] = []
         self.n_iter_ = 0
+        scores: list[float] = []
         for n in range(self.members):
             train, validation = self._split(len(panel), seed + n, groups)
-            prepared = Prepared(panel=rows, targets=asked, train=train, validation=validation, test=validation)
+            prepared = Prepared(panel=panel, targets=targets, train=train, validation=validation, test=validation)
+            splits = self._splits(prepared, task, seed + n)
             model = earlier[n] if n < len(earlier) and earlier[n].config.outputs == task.outputs else None
             if model is None:
                 with seeded(seed + n):
                     model = LFormer(self._config(task))
-            splits = self._splits(panel, prepared, task, seed + n)
+                model.rows.set_scale(*map(torch.from_numpy, (scale.shift, scale.scale, scale.low, scale.high)))
             result = fit(model, task, splits, self._training(), seed=seed + n, progress=bool(self.verbose))
             trained.append(model.cpu().eval())
+            scores.append(result.validation[task.monitor])
+            if n == 0:
+                self.naive_, self.naive_score_ = best_naive(task, splits, scale, self.batch_size)
             mark = {"member": n} if self.members > 1 else {}
             self.history_ += [mark | row for row in result.history]
             self.n_iter_ = max(self.n_iter_, result.epochs)
         self.task_ = task
         self.model_ = trained[0] if self.members == 1 else Ensemble(trained).eval()
+        self.validation_score_ = scores[0]
+        warn_if_it_loses(type(self).__name__, task, scores[0], self.naive_, self.naive_score_)
         return self
 
     def save(self, folder: str | Path) -> None:
@@ -167,11 +182,15 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     def _answers(self, X: Any, task: Task) -> list[torch.Tensor]:
         """The model's answer for every series, in order."""
         check_is_fitted(self, "model_")
-        panel = self._series(X)
-        part = PanelPart(self.features_.apply(panel), Targets(values=np.zeros(len(panel)), at="series"),
-                         np.arange(len(panel)), 0)  # fmt: skip
+        panel = self.features_.match(self._series(X))
+        part = self._part(panel, Targets(values=np.zeros(len(panel)), at="series"))
         with self._answering() as model:
             return predict(model, task, part, self.batch_size)
+
+    def _part(self, panel: Panel, targets: Targets) -> PanelPart:
+        """Series that match, as something to be answered or evaluated."""
+        everyone = np.arange(len(panel))
+        return PanelPart(panel, targets, everyone, 0, static=self.features_.static(panel), precise=True)
 
     @contextmanager
     def _answering(self) -> Iterator[LFormer | Ensemble]:
@@ -179,36 +198,36 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         with rounding(self._training()):
             yield placed(self.model_, choose(self.device))
 
-    def _prepare(self, panel: Panel, targets: Targets, seed: int) -> tuple[Panel, Targets]:
-        """Rows for the model and what is asked of it, once the features are known."""
-        return self.features_.apply(panel), targets
+    def _prepare(
+        self, panel: Panel, targets: Targets, task: Task, scale: Scale, seed: int
+    ) -> tuple[Panel, Targets, Task]:
+        """What is shown and asked in training, once the scales are known."""
+        return panel, targets, task
 
-    def _splits(self, panel: Panel, prepared: Prepared, task: Task, seed: int) -> Splits[PanelPart]:
-        """The parts for the trainer; `panel` holds what the rows of `prepared` were made from."""
-        return splits_of(prepared, type(self).__name__, task.name, seed)
+    def _splits(self, prepared: Prepared, task: Task, seed: int) -> Splits[PanelPart]:
+        """The parts for the trainer."""
+        name = type(self).__name__
+        return splits_of(prepared, name, task.name, seed, covariates=self.features_.covariates, precise=True)
 
     def _config(self, task: Task) -> LFormerConfig:
         return LFormerConfig(
-            inputs=self.features_.width, outputs=task.outputs, answer=task.answer, embedder="mlp", width=self.width,
-            depth=self.depth, heads=self.heads, pooling="mean_last_max", dropout=self.dropout, causal=self.streaming,
+            inputs=len(self.features_.channels), outputs=task.outputs, answer=task.answer, rows="carried",
+            statics=self.features_.covariates.width, embedder="mlp", width=self.width, depth=self.depth,
+            heads=self.heads, pooling="mean_last_max", dropout=self.dropout, causal=self.streaming,
             gate_norm="prefix" if self.streaming else "sequence",
         )  # fmt: skip
 
     def _training(self) -> TrainConfig:
         return TrainConfig(
             epochs=self.max_epochs, batch_size=self.batch_size, lr=self.lr, weight_decay=self.weight_decay,
-            patience=self.patience, schedule="cosine", warmup=0.05, clip=1.0, accelerator=self.device,
+            patience=self.patience, schedule="cosine", warmup=0.05, clip=1.0, device=self.device,
         )  # fmt: skip
 
     def _split(self, n: int, seed: int, groups: Array | None) -> tuple[Array, Array]:
         """Training and validation series; of each class the same share, if it has members to spare."""
         if groups is None:
             return hold_out(n, min(self.validation_fraction, (n - 1) / n), seed % 2**32)
-        parts = [np.flatnonzero(groups == g) for g in np.unique(groups)]
-        cuts = [hold_out(len(p), self.validation_fraction, seed % 2**32) if len(p) > 1 else ([0], []) for p in parts]
-        train = np.concatenate([p[np.asarray(a, int)] for p, (a, _) in zip(parts, cuts, strict=True)])
-        held = np.concatenate([p[np.asarray(b, int)] for p, (_, b) in zip(parts, cuts, strict=True)])
-        return (np.sort(train), np.sort(held)) if len(held) else (np.sort(train), np.sort(train))
+        return hold_out_stratified(groups, self.validation_fraction, seed % 2**32)
 
     def _check_parameters(self) -> None:
         positive = ("width", "depth", "heads", "members", "lr", "batch_size", "max_epochs")
@@ -226,7 +245,24 @@ def _members(model: LFormer | Ensemble) -> list[LFormer]:
     return model.models if isinstance(model, Ensemble) else [model]
 
 
+def mean_and_deviation(table: Array) -> tuple[list[float], list[float]]:
+    """Of each column of (n, O) numbers, NaN aside; a deviation of 0 counts as 1."""
+    spread = np.nanstd(table, axis=0)
+    return np.nanmean(table, axis=0).tolist(), np.where(spread > 0, spread, 1.0).tolist()
+
+
+def _single(scale: Scale) -> Scale:
+    """In float32, as the model holds it, so that what it takes away and what is added again are the same."""
+    return Scale(*(array.astype(np.float32) for array in (scale.shift, scale.scale, scale.low, scale.high)))
+
+
+def scale_of(model: LFormer | Ensemble) -> Scale:
+    """How a fitted model scales the values of its channels."""
+    rows = _members(model)[0].rows
+    return Scale(*(buffer.cpu().numpy() for buffer in (rows.shift, rows.scale, rows.low, rows.high)))
+
+
 def classification(classes: Array, labels: Array, class_weight: Any, answer: Literal["series", "step"]) -> Task:
     """The task of a classifier; its epoch is chosen by cross-entropy, as accuracy moves in steps of one example."""
-    of_class = None if class_weight is None else compute_class_weight(class_weight, classes=classes, y=labels).tolist()
-    return replace(tasks.classify(len(classes), answer, of_class), monitor="cross_entropy", direction="min")
+    weights = None if class_weight is None else compute_class_weight(class_weight, classes=classes, y=labels).tolist()
+    return replace(tasks.classify(len(classes), answer, weights), monitor="cross_entropy")

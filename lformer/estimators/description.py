@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ import sklearn
 import torch
 
 from lformer import __version__, tasks
+from lformer.covariates import Covariates
 from lformer.estimators.base import LFormerEstimator
 from lformer.estimators.features import Features
 from lformer.estimators.forecast import LFormerForecaster, LFormerInterpolator, record_task
@@ -23,7 +24,7 @@ from lformer.nn.ensemble import Ensemble
 from lformer.panel import Array
 from lformer.tasks import Task
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Kind(NamedTuple):
@@ -34,7 +35,7 @@ class Kind(NamedTuple):
     found: tuple[str, ...]
 
 
-NUMBERS = ("center_", "spread_", "_flat")
+NUMBERS = ("_flat",)
 KINDS = {
     kind.estimator.__name__: kind
     for kind in (
@@ -71,16 +72,11 @@ def describe(estimator: LFormerEstimator) -> dict[str, Any]:
         "features": {
             "channels": list(features.channels),
             "known": _plain(features.known, "known"),
-            "shift": _plain(features.shift, "shift"),
-            "scale": _plain(features.scale, "scale"),
-            "low": _plain(features.low, "low"),
-            "high": _plain(features.high, "high"),
-            "interval": features.interval,
-            "span": features.span,
             "unit": features.unit,
             "calendar": features.calendar,
-            "statics": [_describe_static(column, kind) for column, kind in features.statics.items()],
+            "covariates": [_describe_static(column, coding) for column, coding in features.covariates.columns.items()],
         },
+        "task": {"shift": list(estimator.task_.shift), "scale": list(estimator.task_.scale)},
         "fitted": {key: _plain(getattr(estimator, key), key) for key in (*KINDS[name].found, *FITTED)},
     }
 
@@ -94,17 +90,12 @@ def rebuild(found: dict[str, Any]) -> tuple[LFormerEstimator, LFormerConfig]:
     estimator.features_ = Features(
         channels=tuple(stored["channels"]),
         known=_array(stored["known"]),
-        shift=_array(stored["shift"]),
-        scale=_array(stored["scale"]),
-        low=_array(stored["low"]),
-        high=_array(stored["high"]),
-        interval=float(stored["interval"]),
-        span=float(stored["span"]),
         unit=str(stored["unit"]),
         calendar=bool(stored["calendar"]),
-        statics=dict(_static(entry) for entry in stored["statics"]),
+        covariates=Covariates(dict(_static(entry) for entry in stored["covariates"])),
     )
-    estimator.task_ = kind.task(config.outputs)
+    shift, scale = ([float(number) for number in found["task"][name]] for name in ("shift", "scale"))
+    estimator.task_ = replace(kind.task(config.outputs), shift=shift, scale=scale)
     for key in (*kind.found, *FITTED):
         setattr(estimator, key, _restored(found["fitted"][key]))
     _require_agreement(estimator, config)
@@ -168,17 +159,14 @@ def _require_agreement(estimator: Any, config: LFormerConfig) -> None:
     features, channels = estimator.features_, len(estimator.features_.channels)
     pairs: dict[str, tuple[Any, Any]] = {
         "known": (len(features.known), channels),
-        "shift": (len(features.shift), channels),
-        "scale": (len(features.scale), channels),
-        "low": (len(features.low), channels),
-        "high": (len(features.high), channels),
-        "inputs of the model": (config.inputs, features.width),
+        "inputs of the model": (config.inputs, channels),
+        "static covariates of the model": (config.statics, features.covariates.width),
         "place of the answers": (config.answer, estimator.task_.answer),
     }
-    found = [key for key in ("classes_", "center_", "spread_") if hasattr(estimator, key)]
-    pairs |= {key: (len(getattr(estimator, key)), config.outputs) for key in found}
-    if not found:
-        pairs["outputs of the model"] = (config.outputs, channels)
+    if hasattr(estimator, "classes_"):
+        pairs["classes_"] = (len(estimator.classes_), config.outputs)
+    elif not estimator.task_.scale:
+        raise ValueError("the scale of the answers is missing")
     for name, (has, needs) in pairs.items():
         if has != needs:
             raise ValueError(f"{name}: {has} where the rest of the file needs {needs}")

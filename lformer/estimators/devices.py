@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from lformer import devices
 from lformer.nn import LFormer
 from lformer.nn.ensemble import Ensemble
 
@@ -18,19 +19,19 @@ _COPIES: WeakKeyDictionary[LFormer | Ensemble, LFormer | Ensemble] = WeakKeyDict
 
 
 def choose(device: str) -> torch.device:
-    """The first CUDA device where there is one and `device` allows it, as the trainer has it; else the CPU.
+    """The device of an estimator that answers, as the trainer has it, but "gpu" does not insist.
 
-    "gpu" does not insist: what a GPU trained must answer on a machine without one.
+    What a GPU trained must answer on a machine without one.
     """
     if device not in ("auto", "cpu", "gpu"):
         raise ValueError(f'device must be "auto", "cpu" or "gpu"; got {device!r}.')
-    return torch.device("cuda", 0) if device != "cpu" and torch.cuda.is_available() else torch.device("cpu")
+    return devices.choose("auto" if device == "gpu" else device)
 
 
 @torch.inference_mode(False)  # tensors made in inference mode could not be written to outside of it
 def placed(model: LFormer | Ensemble, device: torch.device) -> LFormer | Ensemble:
     """The model if it is on the device, else its copy there, with the weights that the model has now."""
-    if next(model.parameters()).device == device:
+    if devices.device_of(model) == device:
         return model
     copy = _COPIES.get(model)
     if copy is None:

@@ -10,24 +10,27 @@ from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
+import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from lformer import scaling, tasks
-from lformer.estimators.base import LFormerEstimator
+from lformer import tasks
+from lformer.estimators.base import LFormerEstimator, scale_of
+from lformer.estimators.naive import RULES, in_deviations, naive
 from lformer.evaluate import evaluate, predict
 from lformer.hiding import hide, random_rows
 from lformer.nn import LFormerConfig
 from lformer.panel import Array, Panel
 from lformer.panel.stamps import as_stamps, elapsed, missing
 from lformer.parts import PanelPart, Targets
+from lformer.scaling import Scale
 from lformer.tasks import Task
 
 
 class _RecordEstimator(LFormerEstimator):
     """What the two share: copies with hidden rows in training, queries in prediction."""
 
-    draws: int
+    n_copies: int
     _task_name: str
 
     def fit(self, X: Any, y: None = None) -> Self:
@@ -40,7 +43,7 @@ class _RecordEstimator(LFormerEstimator):
             raise ValueError(
                 f"at least 2 series with rows to hide are needed to train and to validate; n_samples={len(panel)}."
             )
-        copies = panel[np.tile(np.arange(len(panel)), self.draws)]
+        copies = panel[np.tile(np.arange(len(panel)), self.n_copies)]
         nothing = Targets(values=np.zeros((0, len(panel.channels)), np.float32), at="queries")
         return self._fit(copies, nothing, record_task(self._task_name, len(panel.channels)))
 
@@ -62,13 +65,12 @@ class _RecordEstimator(LFormerEstimator):
         targets = Targets(
             values=np.zeros((int(lengths.sum()), len(panel.channels)), np.float32),
             at="queries",
-            times=np.concatenate(asked) / self.features_.interval,
+            times=np.concatenate(asked),
             first=np.cumsum(lengths) - lengths,
             lengths=lengths,
         )
-        part = PanelPart(self._rows(panel), targets, np.arange(len(panel)), 0)
         with self._answering() as model:
-            answers = predict(model, self.task_, part, self.batch_size)
+            answers = predict(model, self.task_, self._part(panel, targets), self.batch_size)
         return [self._decode(a[:n]) for a, n in zip(answers, lengths, strict=True)]
 
     def score(self, X: Any, y: None = None) -> float:
@@ -79,12 +81,13 @@ class _RecordEstimator(LFormerEstimator):
             return -evaluate(model, self.task_, part, self.batch_size)["mse_unseen"]
 
     def baseline_score(self, X: Any, y: None = None) -> float:
-        """What `score` would be if the answer were always the mean of the channel in training."""
+        """What `score` would be with the best simple rule: latest value, mean so far, line between neighbours."""
         check_is_fitted(self, "model_")
-        targets = self._with_hidden_rows(X).targets
-        assert targets.given is not None
-        unseen = ~targets.given if targets.observed is None else targets.observed & ~targets.given
-        return -float(np.square(targets.values[unseen], dtype=np.float64).mean())
+        part, task = in_deviations(self._with_hidden_rows(X), self.task_, scale_of(self.model_))
+        rules = [naive(name, task.outputs, task) for name in RULES[task.name]]
+        for rule in rules:
+            rule.set_mean(torch.zeros(task.outputs))  # in deviations, the mean of training is 0
+        return max(-evaluate(rule, task, part, self.batch_size)["mse_unseen"] for rule in rules)
 
     def _with_hidden_rows(self, X: Any) -> PanelPart:
         """Series of X with some of their rows hidden, always the same ones, and asked for."""
@@ -92,8 +95,7 @@ class _RecordEstimator(LFormerEstimator):
         panel = panel[self._usable(panel)].compact()
         if not len(panel):
             raise ValueError("no series has rows to hide, so there is nothing to compare with.")
-        rows, targets = self._hide(panel, seed=0, copies=1)
-        return PanelPart(rows, targets, np.arange(len(panel)), 0)
+        return self._part(*self._hide(panel, scale_of(self.model_), seed=0, copies=1))
 
     @abstractmethod
     def _usable(self, panel: Panel) -> Array:
@@ -108,39 +110,36 @@ class _RecordEstimator(LFormerEstimator):
 
     def _decode(self, outputs: Tensor) -> Array:
         """Values in the units of their channels."""
-        return outputs.double().numpy() * self.features_.scale + self.features_.shift
+        return self.task_.decode(outputs).numpy()
 
-    def _prepare(self, panel: Panel, targets: Targets, seed: int) -> tuple[Panel, Targets]:
-        return self._hide(panel.compact(), seed, self.draws)
+    def _prepare(
+        self, panel: Panel, targets: Targets, task: Task, scale: Scale, seed: int
+    ) -> tuple[Panel, Targets, Task]:
+        """Rows that stay, and the values of those that are asked for; errors count in deviations of a channel."""
+        shown, asked = self._hide(panel.compact(), scale, seed, self.n_copies)
+        return shown, asked, replace(task, shift=scale.shift.tolist(), scale=scale.scale.tolist())
 
-    def _hide(self, panel: Panel, seed: int, copies: int) -> tuple[Panel, Targets]:
-        """Rows that stay, for the model, and the scaled values that are asked for."""
-        features = self.features_
+    def _hide(self, panel: Panel, scale: Scale, seed: int, copies: int) -> tuple[Panel, Targets]:
+        """Rows that stay, and the values that are asked for, wild ones at their bounds as among the inputs."""
         hidden, asked = self._masks(panel, seed, copies)
         shown, targets = hide(panel, hidden, "query")
-        scaled = scaling.apply(panel, features.shift, features.scale).values
-        targets = replace(targets, values=scaled, times=panel.times / features.interval)
-        return self._rows(shown), _only(targets, asked)
-
-    def _rows(self, panel: Panel) -> Panel:
-        """Rows for the model, with times in typical intervals: the scale of the frequencies of its time embedding."""
-        rows = self.features_.apply(panel)
-        return replace(rows, times=rows.times / self.features_.interval)
+        return shown, _only(replace(targets, values=np.clip(targets.values, scale.low, scale.high)), asked)
 
     def _config(self, task: Task) -> LFormerConfig:
-        return replace(super()._config(task), time_embedding="sinusoidal")
+        between = self._task_name == "interpolate" and not self.streaming  # where the future may be read
+        return replace(super()._config(task), time_embedding="relative", persistence="line" if between else "latest")
 
     def _split(self, n: int, seed: int, groups: Array | None) -> tuple[Array, Array]:
         """All copies of a series go to the same side."""
-        series = n // self.draws
+        series = n // self.n_copies
         train, held = super()._split(series, seed, groups)
-        shifts = series * np.arange(self.draws)[:, None]
+        shifts = series * np.arange(self.n_copies)[:, None]
         return (train + shifts).ravel(), (held + shifts).ravel()
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if not self.draws >= 1:
-            raise ValueError(f"draws must be at least 1; got {self.draws}.")
+        if not self.n_copies >= 1:
+            raise ValueError(f"n_copies must be at least 1; got {self.n_copies}.")
 
 
 class LFormerInterpolator(_RecordEstimator):
@@ -148,7 +147,7 @@ class LFormerInterpolator(_RecordEstimator):
 
     Args:
         hidden: share of the rows of each training series to hide.
-        draws: copies of each training series, each with other rows hidden.
+        n_copies: copies of each training series, each with other rows hidden.
         others: see `LFormerEstimator`.
 
     Example:
@@ -167,7 +166,7 @@ class LFormerInterpolator(_RecordEstimator):
         self,
         *,
         hidden: float = 0.5,
-        draws: int = 4,
+        n_copies: int = 4,
         width: int = 64,
         depth: int = 2,
         heads: int = 4,
@@ -192,7 +191,7 @@ class LFormerInterpolator(_RecordEstimator):
             verbose=verbose, warm_start=warm_start,
         )  # fmt: skip
         self.hidden = hidden
-        self.draws = draws
+        self.n_copies = n_copies
 
     def _usable(self, panel: Panel) -> Array:
         return (panel.lengths >= 2) & (self.hidden * panel.lengths >= 1)
@@ -212,7 +211,7 @@ class LFormerForecaster(_RecordEstimator):
 
     Args:
         horizon: how far to look ahead, in the unit of the times; None takes half the span of each training series.
-        draws: copies of each training series, each cut elsewhere: one `horizon` before its end, the others earlier.
+        n_copies: copies of each training series, each cut elsewhere: one `horizon` before its end, the others earlier.
         others: see `LFormerEstimator`.
 
     Example:
@@ -230,7 +229,7 @@ class LFormerForecaster(_RecordEstimator):
         self,
         *,
         horizon: float | None = None,
-        draws: int = 4,
+        n_copies: int = 4,
         width: int = 64,
         depth: int = 2,
         heads: int = 4,
@@ -255,7 +254,7 @@ class LFormerForecaster(_RecordEstimator):
             verbose=verbose, warm_start=warm_start,
         )  # fmt: skip
         self.horizon = horizon
-        self.draws = draws
+        self.n_copies = n_copies
 
     def _usable(self, panel: Panel) -> Array:
         return _last_times(panel) > panel.first_times()

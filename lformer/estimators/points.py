@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from lformer import tasks
-from lformer.estimators.base import LFormerEstimator, classification
+from lformer.estimators.base import LFormerEstimator, classification, mean_and_deviation
 from lformer.estimators.inputs import series_weights
 from lformer.panel import Array, Panel
 from lformer.parts import Targets
@@ -137,12 +137,10 @@ class LFormerPointRegressor(LFormerEstimator):
         if not known.any(axis=0).all():
             empty = np.flatnonzero(~known.any(axis=0)).tolist()
             raise ValueError(f"y holds no observed value for outputs {empty}: every number is NaN.")
-        self.center_, spread = np.nanmean(table, axis=0), np.nanstd(table, axis=0)
-        self.spread_ = np.where(spread > 0, spread, 1.0)
-        scaled = np.where(known, (table - self.center_) / self.spread_, 0.0).astype(np.float32)
         weights = series_weights(sample_weight, panel, isinstance(X, Panel))
-        targets = Targets(values=scaled, at="rows", observed=known, weights=weights)
-        return self._fit(*_with_targets(panel, targets), tasks.regress_points(table.shape[1]))
+        targets = Targets(values=np.where(known, table, 0.0), at="rows", observed=known, weights=weights)
+        task = tasks.regress_points(table.shape[1], *mean_and_deviation(table))
+        return self._fit(*_with_targets(panel, targets), task)
 
     def predict(self, X: Any) -> list[Array]:
         """(L_i,) or (L_i, K) of each series, as the targets were, rows as in X."""
@@ -160,7 +158,7 @@ class LFormerPointRegressor(LFormerEstimator):
 
     def _decode(self, outputs: Tensor) -> Array:
         """Numbers in the units of the targets, without the last axis if they had none."""
-        numbers = outputs.double().numpy() * self.spread_ + self.center_
+        numbers = self.task_.decode(outputs).numpy()
         return numbers[..., 0] if self._flat else numbers
 
 

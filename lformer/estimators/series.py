@@ -13,12 +13,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from lformer import tasks
-from lformer.estimators.base import LFormerEstimator, classification
-from lformer.estimators.hiding import HidingPart
+from lformer.estimators.base import LFormerEstimator, classification, mean_and_deviation
 from lformer.estimators.inputs import as_panel, series_weights
 from lformer.panel import Array, Panel
-from lformer.parts import PanelPart, Prepared, Splits, Targets
-from lformer.tasks import Task
+from lformer.parts import Targets
+from lformer.train import TrainConfig
 
 
 class _SeriesEstimator(LFormerEstimator):
@@ -27,7 +26,7 @@ class _SeriesEstimator(LFormerEstimator):
     def __init__(
         self,
         *,
-        hide: float = 0.0,
+        drop_fraction: float = 0.0,
         width: int = 64,
         depth: int = 2,
         heads: int = 4,
@@ -51,23 +50,15 @@ class _SeriesEstimator(LFormerEstimator):
             validation_fraction=validation_fraction, streaming=streaming, device=device, random_state=random_state,
             verbose=verbose, warm_start=warm_start,
         )  # fmt: skip
-        self.hide = hide
+        self.drop_fraction = drop_fraction
 
-    def _splits(self, panel: Panel, prepared: Prepared, task: Task, seed: int) -> Splits[PanelPart]:
-        splits = super()._splits(panel, prepared, task, seed)
-        if self.hide == 0:
-            return splits
-        part = splits.train
-        less = HidingPart(
-            part.panel, part.targets, part.members, part.seed, part.partial,
-            series=panel[part.members], features=self.features_, share=self.hide,
-        )  # fmt: skip
-        return replace(splits, train=less)
+    def _training(self) -> TrainConfig:
+        return replace(super()._training(), drop_fraction=self.drop_fraction)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if not 0 <= self.hide < 1:
-            raise ValueError(f"hide must be at least 0 and below 1; got {self.hide}.")
+        if not 0 <= self.drop_fraction < 1:
+            raise ValueError(f"drop_fraction must be at least 0 and below 1; got {self.drop_fraction}.")
 
 
 class LFormerClassifier(ClassifierMixin, _SeriesEstimator):  # type: ignore[misc]
@@ -75,8 +66,8 @@ class LFormerClassifier(ClassifierMixin, _SeriesEstimator):  # type: ignore[misc
 
     Args:
         class_weight: None, "balanced", or a dict from class to weight.
-        hide: in training, about this share of the observations, rows and channels of a series is hidden, others in
-            every epoch: for many noisy channels and few series.
+        drop_fraction: in training, about this share of the observations, rows and channels of a series is dropped,
+            others in every epoch: for many noisy channels and few series.
         others: see `LFormerEstimator`.
 
     Example:
@@ -93,7 +84,7 @@ class LFormerClassifier(ClassifierMixin, _SeriesEstimator):  # type: ignore[misc
         self,
         *,
         class_weight: Literal["balanced"] | dict[Any, float] | None = None,
-        hide: float = 0.0,
+        drop_fraction: float = 0.0,
         width: int = 64,
         depth: int = 2,
         heads: int = 4,
@@ -112,7 +103,7 @@ class LFormerClassifier(ClassifierMixin, _SeriesEstimator):  # type: ignore[misc
         warm_start: bool = False,
     ) -> None:
         super().__init__(
-            hide=hide, width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr,
+            drop_fraction=drop_fraction, width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr,
             batch_size=batch_size, max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
             validation_fraction=validation_fraction, streaming=streaming, device=device, random_state=random_state,
             verbose=verbose, warm_start=warm_start,
@@ -179,12 +170,9 @@ class LFormerRegressor(RegressorMixin, _SeriesEstimator):  # type: ignore[misc]
             raise ValueError("y must be finite numbers; it contains NaN or infinity.")
         self._flat = numbers.ndim == 1
         table = numbers[:, None] if self._flat else numbers
-        self.center_, self.spread_ = table.mean(axis=0), np.where(table.std(axis=0) > 0, table.std(axis=0), 1.0)
-        scaled = ((table - self.center_) / self.spread_).astype(np.float32)
-        targets = Targets(
-            values=scaled, at="series", weights=series_weights(sample_weight, panel, isinstance(X, Panel))
-        )
-        return self._fit(panel, targets, tasks.regress(table.shape[1]))
+        weights = series_weights(sample_weight, panel, isinstance(X, Panel))
+        targets = Targets(values=table, at="series", weights=weights)
+        return self._fit(panel, targets, tasks.regress(table.shape[1], *mean_and_deviation(table)))
 
     def predict(self, X: Any) -> Array:
         """(n,) or (n, outputs), as the targets were."""
@@ -197,7 +185,7 @@ class LFormerRegressor(RegressorMixin, _SeriesEstimator):  # type: ignore[misc]
 
     def _decode(self, outputs: torch.Tensor) -> Array:
         """Numbers in the units of the targets, without the last axis if they had none."""
-        numbers = outputs.double().numpy() * self.spread_ + self.center_
+        numbers = self.task_.decode(outputs).numpy()
         return numbers[..., 0] if self._flat else numbers
 
 

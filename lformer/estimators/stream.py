@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from lformer.estimators.features import Latest, follow
-from lformer.panel import Array, Panel
+from lformer.panel import Array
 from lformer.panel.stamps import as_stamps, elapsed, missing
 
 if TYPE_CHECKING:
@@ -44,12 +43,12 @@ class Stream:
         self._decode = estimator._decode
         self._model = estimator.model_
         self._features = estimator.features_
-        self._static = self._features.encode(_one_row(static), 1)
+        coding = self._features.covariates
+        covariates = torch.from_numpy(coding.encode(_one_row(static))) if coding.width else None
         self._origin: Array | None = None
         self._elapsed = self._gap = 0.0
-        self._row = np.full(len(self._features.channels), np.nan, np.float32)
-        never = np.zeros((1, len(self._features.channels)), np.float32)
-        self._before: Any = (self._model.init_state(1), Latest(never, never - np.inf))
+        self._row = np.full(len(self._features.channels), np.nan)
+        self._before: Any = self._model.init_state(1, covariates)
         self._after: Any = self._before
         self._rows = 0
 
@@ -76,7 +75,7 @@ class Stream:
             row, gap, before, rows = self._joined(row, time), self._gap, self._before, self._rows
         else:
             gap, before, rows = now - self._elapsed, self._after, self._rows + 1
-        answer, after = self._step(row, gap, now, before)
+        answer, after = self._step(row, gap, before)
         self._origin, self._elapsed, self._gap, self._row = origin, now, gap, row
         self._before, self._after, self._rows = before, after, rows
         return answer
@@ -91,17 +90,12 @@ class Stream:
         return copy(self)
 
     @torch.no_grad()
-    def _step(self, row: Array, gap: float, now: float, before: Any) -> tuple[Any, Any]:
-        """The answer after a row, and where model and channels stand then; `before`, where they stood."""
-        features = self._features
-        origin = np.zeros(1, "m8[s]" if features.calendar else np.float64)
-        panel = Panel.build(np.zeros(1), row[None], np.ones(1, int), channels=features.channels, origin=origin)
-        values, observed = features.scaled(features.match(panel))
-        state, latest = before
-        latest = follow(latest, values, observed, now)
-        rows = features.rows(latest, observed, np.array([gap]), np.array([now]), self._static)
-        output, state = self._model.step(torch.from_numpy(rows), torch.tensor([gap], dtype=torch.float64), state)
-        return self._decode(output.float())[0], (state, latest)
+    def _step(self, row: Array, gap: float, before: Any) -> tuple[Any, Any]:
+        """The answer after a row, and the state then; `before`, the state before it."""
+        seen = np.where(self._features.known, row, np.nan)  # as `predict`, which leaves the others out
+        values, delta = torch.from_numpy(seen)[None], torch.tensor([gap], dtype=torch.float64)
+        output, state = self._model.step(values, delta, before)
+        return self._decode(output.float())[0], state
 
     def _stamp(self, time: Any) -> Array:
         """(1,) of the kind that training had."""
@@ -118,7 +112,7 @@ class Stream:
         return stamp
 
     def _values(self, values: Any) -> Array:
-        """(C,) float32, NaN where nothing was observed."""
+        """(C,) NaN where nothing was observed; numbers that float32 can hold."""
         channels = self._features.channels
         if isinstance(values, Mapping):
             if new := [name for name in values if name not in channels]:
@@ -126,7 +120,8 @@ class Stream:
             values = [values.get(name, np.nan) for name in channels]
         try:
             with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite and is refused
-                row = np.atleast_1d(np.asarray(values, np.float32))
+                row = np.atleast_1d(np.asarray(values, np.float64))
+                row = np.where(np.isinf(row.astype(np.float32)), np.inf, row)
         except (ValueError, TypeError) as error:
             raise ValueError(f"values must be numbers, NaN where nothing was observed: {error}.") from error
         if row.shape != (len(channels),) or np.isinf(row).any():

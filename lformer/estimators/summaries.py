@@ -10,8 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from lformer.estimators.inputs import as_panel, match_channels
 from lformer.panel import Array, Panel
-
-KINDS = ("count", "mean", "last", "min", "max", "slope")
+from lformer.summaries import KINDS, summarise
 
 
 class Summaries(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -41,8 +40,9 @@ class Summaries(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "channels_")
         panel = match_channels(as_panel(X)[0], self.channels_).compact()
         owner = np.repeat(np.arange(len(panel)), panel.lengths)
-        columns = [_channel(panel, owner, c) for c in range(len(self.channels_))]
-        return np.concatenate([*columns, self._covariates(panel)], axis=1)
+        values = panel.values if panel.scale == 1.0 else panel.values * panel.scale
+        found = summarise(owner, values, panel.observed, panel.times, len(panel))
+        return np.concatenate([found.reshape(len(panel), -1), self._covariates(panel)], axis=1)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of the columns, such as "HR mean"."""
@@ -63,30 +63,6 @@ class Summaries(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 text = table[name].astype(str).to_numpy()
                 columns += [(text == category).astype(np.float64) for category in found]
         return np.column_stack(columns) if columns else np.zeros((len(panel), 0))
-
-
-def _channel(panel: Panel, owner: Array, channel: int) -> Array:
-    """(n, 6) of one channel of a compact panel; `owner` says whose a row is."""
-    n = len(panel)
-    seen = np.ones(len(owner), bool) if panel.observed is None else panel.observed[:, channel]
-    who, x, t = owner[seen], panel.values[seen, channel].astype(np.float64) * panel.scale, panel.times[seen]
-    count = np.bincount(who, minlength=n).astype(np.float64)
-    found = np.full((n, len(KINDS)), np.nan)
-    found[:, 0] = count
-    some = count > 0
-    if not len(x):
-        return found
-    starts = (np.cumsum(count) - count)[some].astype(int)
-    per = np.where(some, count, 1.0)
-    mean, middle = np.bincount(who, x, n) / per, np.bincount(who, t, n) / per
-    found[some, 1] = mean[some]
-    found[some, 2] = x[starts + count[some].astype(int) - 1]
-    found[some, 3], found[some, 4] = np.minimum.reduceat(x, starts), np.maximum.reduceat(x, starts)
-    spread = np.bincount(who, (t - middle[who]) ** 2, n)
-    rises = np.bincount(who, (t - middle[who]) * (x - mean[who]), n)
-    moved = spread > 0
-    found[moved, 5] = rises[moved] / spread[moved]
-    return found
 
 
 def _categories(panel: Panel) -> dict[str, list[str] | None]:

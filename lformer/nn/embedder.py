@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 Embedding = Literal["linear", "relu", "relu_norm", "mlp", "frames"]
-TimeEmbedding = Literal["none", "sinusoidal"]
+TimeEmbedding = Literal["none", "sinusoidal", "relative"]
 
 
 def mlp(inputs: int, width: int, layers: int) -> nn.Sequential:
@@ -73,7 +73,8 @@ class Embedder(nn.Module):
         kind: "linear"; "relu" = Linear, ReLU; "relu_norm" = Linear, ReLU, LayerNorm; "mlp" = `layers` times
             [Linear, ReLU, LayerNorm], then Linear; "frames" = convolutions over 24 x 24 frames.
         layers: hidden layers of "mlp".
-        time: "none", or "sinusoidal" added to the row.
+        time: "none"; "sinusoidal" of the time, added to the row (paper); "relative", the same of the time in typical
+            intervals, which the caller divides by, so that the unit of time does not matter.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class Embedder(nn.Module):
             "frames": lambda: FrameEncoder(width),
         }
         self.value = kinds[kind]()
-        self.time = SinusoidalTime(width) if time == "sinusoidal" else None
+        self.time = SinusoidalTime(width) if time != "none" else None
 
     def forward(self, values: Tensor, times: Tensor) -> Tensor:
         """(B, L, *C) with 0 where nothing was observed, (B, L) -> (B, L, D)"""

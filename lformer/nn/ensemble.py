@@ -34,9 +34,9 @@ class Ensemble(nn.Module):
         """(B, O), (B, L, O) or (B, Q, O) as `config.answer` says"""
         return torch.stack([member(batch) for member in self.models]).mean(dim=0)
 
-    def init_state(self, batch: int) -> tuple[State, ...]:
-        """The states before the first row of `batch` series, one per member."""
-        return tuple(member.init_state(batch) for member in self.models)
+    def init_state(self, batch: int, static: Tensor | None = None) -> tuple[State, ...]:
+        """The states before the first row of `batch` series, one per member; `static` as in `LFormer.init_state`."""
+        return tuple(member.init_state(batch, static) for member in self.models)
 
     def step(self, values: Tensor, delta: Tensor, states: tuple[State, ...]) -> tuple[Tensor, tuple[State, ...]]:
         """One row per series, as `LFormer.step`: (B, O) and the new states"""

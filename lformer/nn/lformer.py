@@ -12,9 +12,12 @@ from lformer.batch import IrregularBatch, mean_interval
 from lformer.nn import fused_model
 from lformer.nn.attention import LayerState, LiquidGatedAttention, Mu, OutputGate, Rate, one_of
 from lformer.nn.embedder import Embedder, Embedding, TimeEmbedding
+from lformer.nn.known import Known, Past, nothing_known
 from lformer.nn.mixer import FeedForward, LiquidMixer, SwiGLU, can_fill, fill_intervals
+from lformer.nn.persistence import PersistenceKind, guess, start_from_guess
 from lformer.nn.predictor import Answer, Pool, Pooling, head
 from lformer.nn.query import Merged, check_answer, merge
+from lformer.nn.rows import Encoded, RowEncoder, Rows, check_rows
 from lformer.nn.softmax import SoftmaxAttention
 from lformer.ops import GateNorm, checks
 
@@ -31,6 +34,10 @@ class LFormerConfig:
         inputs: C, observed channels per row.
         outputs: numbers per answer: classes, or targets.
         answer: "series" pools the valid rows; "step" answers at every row; "query" at `batch.query_times`.
+        rows: what a row holds: "values" (paper), "observed" or "carried", see `RowEncoder`.
+        statics: S, numbers of static covariates, from `batch.static`.
+        persistence: "latest" or "line" adds the answer to a simple guess in the units of the inputs, see `Persistence`;
+            "none" is the paper's.
         width, depth, heads: D, number of mixers, H.
         hidden: inner width of the channel mixer; 2.75 D if None.
         embedder, embedder_layers, time_embedding: see `Embedder`.
@@ -48,6 +55,9 @@ class LFormerConfig:
     inputs: int
     outputs: int
     answer: Answer = "series"
+    rows: Rows = "values"
+    statics: int = 0
+    persistence: PersistenceKind = "none"
     width: int = 64
     depth: int = 2
     heads: int = 4
@@ -72,7 +82,7 @@ class LFormerConfig:
         choices = {
             "answer": Answer, "embedder": Embedding, "time_embedding": TimeEmbedding, "gate_norm": GateNorm,
             "first_interval": FirstInterval, "time_mixer": TimeMixer, "channel_mixer": ChannelMixer, "mu": Mu,
-            "rate": Rate, "output_gate": OutputGate, "pooling": Pooling,
+            "rate": Rate, "output_gate": OutputGate, "pooling": Pooling, "rows": Rows, "persistence": PersistenceKind,
         }  # fmt: skip
         for name, allowed in choices.items():
             one_of(name, getattr(self, name), allowed)
@@ -81,6 +91,12 @@ class LFormerConfig:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1; got {self.dropout}.")
+
+        check_rows(self)
+        if self.persistence == "line" and self.causal:
+            raise ValueError(
+                'persistence="line" reads the next observation, which a causal model must not. Use "latest".'
+            )
 
     def mixer(self) -> LiquidMixer:
         time_mixer: nn.Module
@@ -102,7 +118,7 @@ class LFormerConfig:
         return LiquidMixer(self.width, time_mixer, channel_mixer, self.dropout)
 
 
-class Rows(NamedTuple):
+class Entering(NamedTuple):
     """What the mixers are given."""
 
     x: Tensor  # (B, L, D)
@@ -110,6 +126,7 @@ class Rows(NamedTuple):
     lengths: Tensor  # (B,)
     is_query: Tensor | None  # (B, L) bool, rows of queries
     merged: Merged | None  # how queries and observations were put in order
+    encoded: Encoded  # the rows before they were embedded, and what is known at each
 
 
 class State(NamedTuple):
@@ -119,6 +136,13 @@ class State(NamedTuple):
     time: Tensor  # (B,) float64, of the last row since the start of the series
     rows: Tensor  # (B,) how many so far
     pooled: Tensor  # (B, D) or (B, 3 D) what `Pool` keeps of the last mixer's rows, for answers per series
+    known: Known | None  # (B, C) of each channel, where rows or answers need it
+    static: Tensor | None  # (B, S) covariates
+
+    @property
+    def past(self) -> Past | None:
+        """What the row encoder goes on from; None where it keeps nothing."""
+        return None if self.known is None else Past(self.time, self.rows, self.known)
 
 
 class LFormer(nn.Module):
@@ -136,14 +160,16 @@ class LFormer(nn.Module):
     def __init__(self, config: LFormerConfig) -> None:
         super().__init__()
         self.config = config
+        self.rows = RowEncoder(config.inputs, config.rows, config.statics, config.persistence)
         self.embedder = Embedder(
-            config.inputs, config.width, config.embedder, config.embedder_layers, config.time_embedding
+            self.rows.width, config.width, config.embedder, config.embedder_layers, config.time_embedding
         )
         self.mixers = nn.ModuleList(config.mixer() for _ in range(config.depth))
         self.dropout = nn.Dropout(config.dropout)
         self.pool = Pool(config.width, config.pooling)
         pooled = config.answer == "series"
         self.head = head(self.pool.outputs if pooled else config.width, config.outputs, config.head_layers)
+        self.persistence = None if config.persistence == "none" else start_from_guess(self.head, config.inputs)
         self.register_buffer("first_interval", torch.tensor(1.0))
         self.first_interval: Tensor
 
@@ -172,10 +198,10 @@ class LFormer(nn.Module):
         check_answer(self.config.answer, batch)
         if state is None and not return_state and not fused_model.explain_embedding(self, batch):
             return fused_model.embedded(self, batch)
-        x, deltas, lengths, is_query, merged = self._rows(batch, state)
+        x, deltas, lengths, is_query, merged, encoded = self._enter(batch, state)
         x = self.dropout(x)
         if state is None and not return_state and not fused_model.explain_stack(self.blocks, x, deltas, is_query):
-            return fused_model.stacked(self, x, deltas, lengths)
+            return self._from_guess(fused_model.stacked(self, x, deltas, lengths), batch, encoded)
 
         layers: list[LayerState] = []
         for n, mixer in enumerate(self.blocks):
@@ -186,38 +212,43 @@ class LFormer(nn.Module):
                 x = mixer(x, deltas, lengths=lengths, is_query=is_query)
 
         count = batch.lengths if state is None else state.rows + batch.lengths
-        pooled = self.pool.start(len(batch), x) if state is None else state.pooled
+        pooled = self.pool.start(batch.values.shape[0], x) if state is None else state.pooled
         if self.config.answer == "series":
             pooled = self.pool.add(pooled, x, batch.lengths)
             x = self.pool(pooled, count)
         elif merged is not None:
             x = merged.answers(x)
-        prediction = self.head(x)
+        prediction = self._from_guess(self.head(x), batch, encoded)
         if not return_state:
             return prediction
-        return prediction, State(tuple(layers), _last_time(batch, state), count, pooled)
+        last = None if encoded.known is None else encoded.known.at(batch.lengths[:, None]).squeeze()
+        static = batch.static if state is None else state.static
+        return prediction, State(tuple(layers), _last_time(batch, state), count, pooled, last, static)
 
     def path(self, batch: IrregularBatch, state: State | None = None) -> str:
         """What `forward` runs here: "fused mixer", or else the backend of the time mixers ("fused", "parallel", …)."""
         if not self.explain(batch, state):
             return "fused mixer"
-        return self.blocks[0].backend(self._rows(batch, None).x)
+        return self.blocks[0].backend(self._enter(batch, None).x)
 
     def explain(self, batch: IrregularBatch, state: State | None = None) -> str:
         """Why `forward` does not run its mixers as fused kernels; empty if it does."""
         if state is not None:
             return "a series is continued from a state"
-        x, deltas, _, is_query, _ = self._rows(batch, state)
+        x, deltas, _, is_query, _, _ = self._enter(batch, state)
         return next((reason for m in self.blocks if (reason := m.explain(x, deltas, is_query))), "")
 
-    def init_state(self, batch: int) -> State:
-        """The state before the first row of `batch` series."""
-        like = self.first_interval
+    def init_state(self, batch: int, static: Tensor | None = None) -> State:
+        """The state before the first row of `batch` series, with their covariates (B, S) if the model reads any."""
+        like, clock = self.first_interval, _clock_dtype(self.first_interval.device)
+        keeps = self.rows.keeps_known
         return State(
             layers=tuple(mixer.liquid.init_state(batch) for mixer in self.blocks),
-            time=torch.zeros(batch, dtype=_clock_dtype(like.device), device=like.device),
+            time=torch.zeros(batch, dtype=clock, device=like.device),
             rows=torch.zeros(batch, dtype=torch.int64, device=like.device),
             pooled=self.pool.start(batch, like),
+            known=nothing_known(batch, self.config.inputs, like, clock) if keeps else None,
+            static=static,
         )
 
     def step(self, values: Tensor, delta: Tensor, state: State) -> tuple[Tensor, State]:
@@ -234,10 +265,11 @@ class LFormer(nn.Module):
         if self.config.answer == "query":
             raise RuntimeError('step answers at the row it is given; a model with answer="query" answers elsewhere.')
         checks.deltas_valid(delta[:, None])
-        values = torch.where(torch.isnan(values), 0, values)
         time = state.time + delta.to(state.time.dtype)
+        row = _one_row(values, time, state)
         gap = torch.where(state.rows > 0, delta.to(values.dtype), self._first(values.dtype))
-        x = self.embedder(values[:, None], time[:, None]).squeeze(1)
+        encoded = self.rows(row, state.past)
+        x = self.embedder(encoded.rows, self._clock(row.times)).squeeze(1)
         layers = []
         for mixer, layer in zip(self.blocks, state.layers, strict=True):
             x, layer = mixer.step(x, gap, layer)
@@ -246,22 +278,34 @@ class LFormer(nn.Module):
         if self.config.answer == "series":
             pooled = self.pool.add(pooled, x[:, None], torch.ones_like(count))
             x = self.pool(pooled, count)
-        return self.head(x), State(tuple(layers), time, count, pooled)
+        answer = self._from_guess(self.head(x)[:, None], row, encoded)[:, 0]
+        last = None if encoded.known is None else encoded.known.after_rows().squeeze()
+        return answer, State(tuple(layers), time, count, pooled, last, state.static)
 
     @property
     def blocks(self) -> list[LiquidMixer]:
         return [mixer for mixer in self.mixers if isinstance(mixer, LiquidMixer)]
 
-    def _rows(self, batch: IrregularBatch, state: State | None) -> Rows:
+    def _enter(self, batch: IrregularBatch, state: State | None) -> Entering:
         """What enters the first mixer: the embedded rows, the queries among them."""
-        x, deltas = self.embedder(batch.values, batch.times), self.intervals(batch, state)
+        past = None if state is None else state.past
+        encoded = self.rows(batch, past)
+        x, deltas = self.embedder(encoded.rows, self._clock(batch.times)), self.intervals(batch, state)
         if batch.query_times is None:
-            return Rows(x, deltas, batch.lengths, None, None)
-        empty = batch.values.new_zeros(*batch.query_times.shape, *batch.values.shape[2:])
+            return Entering(x, deltas, batch.lengths, None, None, encoded)
         before = None if state is None else torch.where(state.rows > 0, state.time, torch.nan)
         merged = merge(batch.times, deltas, batch.lengths, batch.query_times, before)
-        x = merged.arrange(x, self.embedder(empty, batch.query_times))
-        return Rows(x, merged.deltas, merged.lengths, merged.is_query, merged)
+        asked = self.rows.queries(batch, encoded, past)
+        x = merged.arrange(x, self.embedder(asked, self._clock(batch.query_times)))
+        return Entering(x, merged.deltas, merged.lengths, merged.is_query, merged, encoded)
+
+    def _clock(self, times: Tensor) -> Tensor:
+        """Times as the time embedding wants them."""
+        return times / self.rows.interval if self.config.time_embedding == "relative" else times
+
+    def _from_guess(self, prediction: Tensor, batch: IrregularBatch, encoded: Encoded) -> Tensor:
+        """The answers, added to what one would say without a model where that is wanted."""
+        return prediction if self.persistence is None else prediction + guess(self.persistence, batch, encoded)
 
     def _first(self, dtype: torch.dtype) -> Tensor:
         """The first interval of a series that must not look ahead."""
@@ -275,7 +319,7 @@ class LFormer(nn.Module):
         by_mean = typical and not self.config.causal
         if state is None and can_fill(batch.deltas, self.config.backend):
             return fill_intervals(batch, self.first_interval, typical, by_mean)
-        first = self._first(batch.deltas.dtype).expand(len(batch))
+        first = self._first(batch.deltas.dtype).expand(batch.values.shape[0])
         if by_mean:
             mean = mean_interval(batch)
             first = torch.where(mean > 0, mean, first)
@@ -286,6 +330,20 @@ class LFormer(nn.Module):
         first = torch.where(batch.lengths > 0, first, 0)  # an empty series has no first row
         rows = torch.arange(batch.deltas.shape[1], device=first.device)
         return torch.where(rows == 0, first[:, None], batch.deltas)  # not a slice: an exported length may be anything
+
+
+def _one_row(values: Tensor, time: Tensor, state: State) -> IrregularBatch:
+    """(B, *C) with NaN where nothing was observed, (B,) -> a batch of one row per series."""
+    observed = ~torch.isnan(values)
+    return IrregularBatch(
+        values=torch.where(observed, values, 0)[:, None],
+        times=time[:, None],
+        deltas=torch.zeros_like(time)[:, None],
+        observed=observed[:, None],
+        lengths=torch.ones_like(state.rows),
+        start=torch.zeros_like(time),
+        static=state.static,
+    )
 
 
 def _last_time(batch: IrregularBatch, state: State | None) -> Tensor:

@@ -65,10 +65,10 @@ def merge(
     order = torch.argsort(torch.cat([clock, query_times], dim=1), dim=1, stable=True)  # rows before queries on ties
     place = torch.argsort(order, dim=1)[:, L:]
 
-    before = query_times.new_full((len(times), 1), torch.nan) if last_time is None else last_time[:, None]
+    before = query_times.new_full((times.shape[0], 1), torch.nan) if last_time is None else last_time[:, None]
     latest = torch.cat([before.to(clock.dtype), clock], dim=1).gather(1, rows_until(times, lengths, query_times))
     since = torch.nan_to_num(query_times - latest, nan=0.0)
-    is_query = torch.arange(L + Q, device=times.device).expand(len(times), -1) >= L
+    is_query = torch.arange(L + Q, device=times.device).expand(times.shape[0], -1) >= L
     return Merged(
         order=order,
         deltas=torch.cat([deltas, since.to(deltas.dtype)], dim=1).gather(1, order),

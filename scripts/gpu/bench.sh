@@ -8,7 +8,7 @@ out=$1 limit=${2:-3600}
 bench() { python3 -c "from lformer.cli import app; app()" bench run --out "$out" --time-limit "$limit" "$@"; }
 export OMP_NUM_THREADS=1 PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 
-CUDA_VISIBLE_DEVICES='' bench --dataset spiral-2,spiral-0.2,spiral-0.02 --seeds 42-46 --accelerator cpu --workers 8 &
+CUDA_VISIBLE_DEVICES='' bench --dataset spiral-2,spiral-0.2,spiral-0.02 --seeds 42-46 --device cpu --workers 8 &
 bench --dataset physionet,ushcn --task reconstruct,extrapolate --seeds 42 --workers 3 &
 bench --dataset bidmc-hr,bidmc-rr,bidmc-spo2 --seeds 42 --workers 3 &
 {

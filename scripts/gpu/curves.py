@@ -24,7 +24,7 @@ from lformer.bench.run import commit, versions
 from lformer.nn import LFormer
 
 DATASET = "bidmc-hr"
-PATHS = {"plain": ("parallel", "tf32"), "fused": ("auto", "tf32"), "fused, bf16": ("auto", "bf16-mixed")}
+PATHS = {"plain": ("parallel", "tf32"), "fused": ("auto", "tf32"), "fused, bf16": ("auto", "bf16")}
 
 
 def curve(path: str, seed: int, epochs: int) -> dict[str, Any]:
@@ -33,12 +33,12 @@ def curve(path: str, seed: int, epochs: int) -> dict[str, Any]:
     plan = recipe(DATASET)
     splits = data.load(DATASET, seed=0)
     with train.seeded(seed):
-        model = LFormer(replace(plan.model, backend=backend))
-    config = replace(plan.train, epochs=epochs, precision=precision, accelerator="gpu")
+        model = LFormer(replace(plan.config("lformer", splits.spec), backend=backend))
+    config = replace(plan.train, epochs=epochs, precision=precision, device="gpu")
     task = tasks.for_splits(splits)
     result = train.fit(model, task, splits, config, seed=seed, progress=False)
     batch = next(splits.test.batches(config.batch_size)).to("cuda")
-    with train.rounding(config), torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16-mixed"):
+    with train.rounding(config), torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
         ran = model.cuda().path(batch)
     return {
         "path": path, "seed": seed, "ran": ran, "monitor": task.monitor, "validation": [row[task.monitor] for row in

@@ -78,25 +78,18 @@ def test_every_data_set_has_a_printed_figure_of_lformer_for_each_published_task(
         "physionet": {"reconstruct", "extrapolate"},
     }
     for name in RECIPES:
-        own = {"interpolate", "extrapolate"} if "spiral" in name else {"regress"} if "bidmc" in name else {"classify"}
+        own = {"trajectory"} if "spiral" in name else {"regress"} if "bidmc" in name else {"classify"}
         assert {m.task for m in paper.lformer(name)} == tasks.get(name, own), name
     assert {m.dataset for m in MEASURES.values()} == set(RECIPES)
 
 
-def test_every_metric_is_one_the_task_reports() -> None:
-    from lformer import tasks
+def test_every_metric_is_one_the_task_prints_in_the_papers_unit() -> None:
+    from lformer.bench.recipes import stand_in
+    from lformer.tasks import TASKS
 
-    known = {
-        "classify": tasks.classify(2),
-        "regress": tasks.regress(),
-        "classify-points": tasks.classify(2, "step"),
-        "regress-points": tasks.regress_points(2),
-        "reconstruct": tasks.records("reconstruct", 2),
-        "extrapolate": tasks.records("extrapolate", 2),
-    }
     for measure in MEASURES.values():
-        task = tasks.trajectory(75) if measure.dataset.startswith("spiral") else known[measure.task]
-        assert measure.metric in task.metrics
+        task = TASKS[measure.task](stand_in(measure.task))
+        assert task.printed[measure.metric] == measure.factor
         assert measure.sign == (1 if measure.metric == "accuracy" else -1)
 
 

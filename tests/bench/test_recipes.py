@@ -1,15 +1,36 @@
-"""Every row of the paper's architecture table, and its ablations: they build, count, and every weight learns."""
+"""The paper's architectures, their ablations and our variants: they build, count, and every weight learns."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+import toy
 from helpers import irregular_arrays
 
 from lformer import IrregularBatch, LFormer, LFormerConfig
-from lformer.bench import paper
+from lformer.bench import paper, recipes
 from lformer.bench.models import MODELS, build
-from lformer.bench.recipes import ABLATIONS, RECIPES, recipe
+from lformer.bench.recipes import ABLATIONS, BEST, DEFAULTS, GUESSES, RECIPES, VARIANTS, Recipe, recipe, stand_in
+from lformer.data import DATASETS
+from lformer.parts import Spec
+from lformer.tasks import TASKS
+from lformer.train import TrainConfig
+
+TRAINED = [name for name, entry in MODELS.items() if not entry.at_once]
+SPECS = {  # what the complete data sets have
+    "ethanol": Spec(inputs=3, outputs=4, answer="series"),
+    "scp1": Spec(inputs=6, outputs=2, answer="series"),
+    "bidmc-hr": Spec(inputs=2, outputs=1, answer="series"),
+    "activity": Spec(inputs=12, outputs=7, answer="step"),
+    "pendulum": Spec(inputs=24 * 24, outputs=2, answer="step"),
+    "spiral-2": Spec(inputs=2, outputs=2, answer="query"),
+    "physionet": Spec(inputs=37, outputs=37, answer="step"),
+}
+
+
+def config(dataset: str, model: str = "lformer", **names: str) -> Any:
+    return recipe(dataset, model=model, **names).config(model, SPECS[dataset])
 
 
 def parameters(config: LFormerConfig) -> int:
@@ -21,7 +42,8 @@ def batch_for(config: LFormerConfig) -> IrregularBatch:
     values, times, lengths = irregular_arrays(3, 12, config.inputs, seed=0, dtype=torch.float32)
     times = times / 500
     queries = times[:, :4] + 0.01 if config.answer == "query" else None
-    return IrregularBatch.build(values.unflatten(-1, shape), times, lengths=lengths, query_times=queries)
+    batch = IrregularBatch.build(values.unflatten(-1, shape), times, lengths=lengths, query_times=queries)
+    return replace(batch, static=torch.ones(3, config.statics)) if config.statics else batch
 
 
 def test_there_is_a_recipe_for_every_benchmark() -> None:
@@ -32,15 +54,20 @@ def test_there_is_a_recipe_for_every_benchmark() -> None:
     assert set(RECIPES) == set(names.split())
 
 
-@pytest.mark.parametrize("ablation", [None, *ABLATIONS])
-@pytest.mark.parametrize("dataset", ["ethanol", "scp1", "bidmc-hr", "activity", "pendulum", "spiral-2", "physionet"])
-def test_every_weight_gets_a_gradient_and_the_answer_has_its_shape(dataset: str, ablation: str | None) -> None:
-    plan = recipe(dataset, ablation=ablation or "")
+@pytest.mark.parametrize("ablation", ["", *ABLATIONS])
+@pytest.mark.parametrize("dataset", SPECS)
+def test_every_weight_gets_a_gradient_and_the_answer_has_its_shape(dataset: str, ablation: str) -> None:
+    check_learning(config(dataset, ablation=ablation))
+
+
+def check_learning(sizes: LFormerConfig) -> None:
     torch.manual_seed(0)
-    model, batch = LFormer(plan.model), batch_for(plan.model)
+    model, batch = LFormer(sizes), batch_for(sizes)
+    if sizes.persistence != "none":
+        torch.nn.init.normal_(model.head[-1].weight)  # starts at 0, and lets no gradient through
     y = model(batch)
-    leading = {"series": (3,), "step": (3, 12), "query": (3, 4)}[plan.model.answer]
-    assert y.shape == (*leading, plan.model.outputs)
+    leading = {"series": (3,), "step": (3, 12), "query": (3, 4)}[sizes.answer]
+    assert y.shape == (*leading, sizes.outputs)
     y.square().sum().backward()
     silent = [name for name, p in model.named_parameters() if p.grad is None or not bool(p.grad.abs().max() > 0)]
     assert silent == []
@@ -48,14 +75,13 @@ def test_every_weight_gets_a_gradient_and_the_answer_has_its_shape(dataset: str,
 
 @pytest.mark.parametrize("ablation", ABLATIONS)
 def test_every_ablation_changes_the_answer(ablation: str) -> None:
-    plan = recipe("activity")
     answers = []
-    for config in (plan.model, recipe("activity", ablation=ablation).model):
+    for sizes in (config("activity"), config("activity", ablation=ablation)):
         torch.manual_seed(0)
-        model = LFormer(config)
+        model = LFormer(sizes)
         for name, p in model.named_parameters():
             torch.nn.init.normal_(p, std=0.3, generator=torch.Generator().manual_seed(len(name) + p.numel()))
-        answers.append(model(batch_for(config)))
+        answers.append(model(batch_for(sizes)))
     assert float((answers[0] - answers[1]).detach().abs().max()) > 1e-4
 
 
@@ -72,7 +98,7 @@ def test_every_ablation_changes_the_answer(ablation: str) -> None:
     ],
 )
 def test_parameter_counts_of_the_papers_configurations(dataset: str, count: int) -> None:
-    assert parameters(recipe(dataset).model) == count
+    assert parameters(config(dataset)) == count
 
 
 def test_one_mixer_holds_what_its_equations_name() -> None:
@@ -99,28 +125,123 @@ def test_the_printed_parameter_count_is_not_reached_and_by_how_much() -> None:
 
 
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="no recipe for 'mnist'; there are ethanol"):
-        recipe("mnist")
-    with pytest.raises(ValueError, match="unknown ablation 'mu'; there are softmax_attention"):
-        recipe("scp1", ablation="mu")
-    with pytest.raises(ValueError, match="unknown model 'lstm'; there are lformer, gru"):
-        recipe("scp1", "lstm")
-    with pytest.raises(ValueError, match="ablations exchange parts of LFormer; gru has none"):
-        recipe("scp1", "gru", ablation="fixed_mu")
+    for dataset, names, says in (
+        ("mnist", {}, "unknown data set 'mnist'; there are ethanol"),
+        ("scp1", {"task": "regress"}, "task of scp1 must be one of classify; got 'regress'"),
+        ("scp1", {"ablation": "mu"}, "unknown ablation 'mu'; there are softmax_attention"),
+        ("scp1", {"variant": "mine"}, "unknown variant 'mine'; there are observed, carried"),
+        ("scp1", {"model": "lstm"}, "unknown model 'lstm'; there are lformer, gru"),
+        ("scp1", {"model": "gru", "ablation": "fixed_mu"}, "ablations exchange parts of LFormer; gru has none"),
+        ("scp1", {"variant": "carried", "ablation": "fixed_mu"}, "ablations are of the paper's recipe"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            recipe(dataset, **names)
 
 
-@pytest.mark.parametrize("model", [name for name in MODELS if name != "lformer"])
-@pytest.mark.parametrize("dataset", RECIPES)
+@pytest.mark.parametrize("model", [name for name in TRAINED if name != "lformer"])
+@pytest.mark.parametrize("dataset", SPECS)
 def test_a_baseline_gets_the_same_embedder_head_and_training(dataset: str, model: str) -> None:
-    ours, theirs = recipe(dataset), recipe(dataset, model)
-    assert theirs.train == ours.train
-    assert theirs.data == ours.data
+    assert recipe(dataset, model=model) == recipe(dataset)
+    ours, theirs = config(dataset), config(dataset, model)
     for name in ("inputs", "outputs", "answer", "embedder", "embedder_layers", "head_layers", "width", "depth"):
-        assert getattr(theirs.model, name) == getattr(ours.model, name)
-    batch = batch_for(ours.model)
-    assert build(model, theirs.model)(batch).shape == build("lformer", ours.model)(batch).shape
+        assert getattr(theirs, name) == getattr(ours, name)
+    batch = batch_for(ours)
+    assert build(model, theirs)(batch).shape == build("lformer", ours)(batch).shape
 
 
-def test_records_can_be_classified_too() -> None:
-    plan = recipe("physionet", task="classify")
-    assert (plan.model.answer, plan.model.outputs) == ("series", 2)
+def test_sizes_come_from_the_data_and_nowhere_else() -> None:
+    died = Spec(inputs=37, outputs=2, answer="series", statics=9)
+    for model in TRAINED:
+        sizes = recipe("physionet", "classify", model=model).config(model, died)
+        assert (sizes.inputs, sizes.outputs, sizes.answer, sizes.statics) == (37, 2, "series", 9)
+    for name in ("inputs", "answer", "statics", "widht"):
+        with pytest.raises(ValueError, match=rf"a recipe cannot set {name} of a model; it may set rows, "):
+            Recipe({name: 3}, TrainConfig())
+
+
+def test_a_data_set_without_a_recipe_gets_that_of_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(DEFAULTS) == set(TASKS)
+    monkeypatch.setitem(DATASETS, "toy", toy.dataset())
+    assert recipe("toy") == recipe("toy", "classify") == recipes.classification()
+    assert recipe("toy", "regress") == recipes.regression()
+    with pytest.raises(ValueError, match="task of toy must be one of classify, regress; got 'extrapolate'"):
+        recipe("toy", "extrapolate")
+
+
+# --- variants ---
+
+
+def test_a_variant_changes_what_its_name_says_and_nothing_else() -> None:
+    paper_s = recipe("physionet", "extrapolate")
+    for name in ("observed", "carried"):
+        ours = recipe("physionet", "extrapolate", variant=name)
+        assert ours.model == {**paper_s.model, "rows": name}
+        assert (ours.train, ours.data) == (paper_s.train, paper_s.data)
+    ours = recipe("physionet", "extrapolate", variant="persistence")
+    assert ours.model == {**paper_s.model, "rows": "carried", "persistence": "latest", "dropout": 0.1}
+    changed = {
+        "lr": 2e-3, "schedule": "cosine", "epochs": 100, "warmup": 0.05, "clip": 1.0, "weight_decay": 0.1,
+        "patience": None,
+    }  # fmt: skip
+    assert ours.train == replace(paper_s.train, **changed)  # type: ignore[arg-type]
+    assert ours.data == paper_s.data
+
+
+@pytest.mark.parametrize("task", ["extrapolate", "interpolate", "reconstruct"])
+@pytest.mark.parametrize("model", TRAINED)
+def test_persistence_starts_from_the_latest_value_or_the_line(task: str, model: str) -> None:
+    plan = recipe("physionet", task, model=model, variant="persistence")
+    sizes = plan.config(model, SPECS["physionet"])
+    assert sizes.persistence == ("latest" if task == "extrapolate" else "line")
+    assert (sizes.rows, sizes.answer) == ("carried", "step")
+    network, batch = build(model, sizes).eval(), batch_for(sizes)
+    with torch.no_grad():
+        answer = network(batch)
+    assert torch.equal(answer[batch.observed], batch.values[batch.observed])  # before any training
+
+
+def test_persistence_is_refused_where_answers_are_not_in_the_units_of_the_inputs() -> None:
+    for name in DATASETS:
+        for task in DATASETS[name].card.tasks:
+            if task not in GUESSES:
+                with pytest.raises(ValueError, match=f"answers to {task} are not in their units; it is for extrapol"):
+                    recipe(name, task, variant="persistence")
+
+
+def test_what_no_model_could_do_is_refused_before_there_are_data() -> None:
+    with pytest.raises(ValueError, match='embedder="frames" takes one frame per row'):
+        recipe("pendulum", variant="carried")
+    with pytest.raises(ValueError, match="needs as many outputs as inputs"):
+        recipe("activity", model="last-value")
+    with pytest.raises(ValueError, match=r"boosting .*series"):
+        recipe("activity", model="boosting")
+
+
+@pytest.mark.parametrize("name", [name for name, entry in MODELS.items() if entry.at_once])
+def test_what_is_fitted_at_once_has_no_parts_to_change(name: str) -> None:
+    dataset = "scp1" if name == "boosting" else "physionet"
+    sizes = recipe(dataset, model=name).config(name, SPECS[dataset])
+    assert (sizes.inputs, sizes.outputs) == (SPECS[dataset].inputs, SPECS[dataset].outputs)
+    for change in ({"variant": "carried"}, {"ablation": "fixed_mu"}):
+        with pytest.raises(ValueError, match=f"{name} is fitted at once and has no parts to change"):
+            recipe(dataset, model=name, **change)
+
+
+@pytest.mark.parametrize(("dataset", "task"), BEST)
+def test_every_best_recipe_builds_and_learns(dataset: str, task: str) -> None:
+    plan = recipe(dataset, task, variant="best")
+    assert plan != recipe(dataset, task)
+    assert plan.data.keys() <= DATASETS[dataset].card.options.keys()
+    spec = SPECS.get(dataset, stand_in(task))
+    check_learning(plan.config("lformer", replace(spec, answer="series", statics=9) if task == "classify" else spec))
+
+
+def test_a_best_recipe_that_is_not_there_is_named() -> None:
+    with pytest.raises(ValueError, match="no best recipe of ours for scp1 classify yet; there is one for physionet cl"):
+        recipe("scp1", variant="best")
+
+
+def test_no_two_columns_of_a_table_have_the_same_name() -> None:
+    assert not VARIANTS.keys() & ABLATIONS.keys()
+    folders = [*MODELS, *(f"{model}-{name}" for model in MODELS for name in (*VARIANTS, *ABLATIONS))]
+    assert len(set(folders)) == len(folders)

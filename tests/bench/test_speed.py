@@ -127,11 +127,13 @@ def test_every_peer_answers_and_learns(name: str) -> None:
     assert all(p.grad is None for p in model.parameters())  # the next call begins with the same memory
 
 
-def test_every_baseline_can_join_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_baseline_that_is_trained_can_join_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     from lformer.baselines import BASELINES
 
     monkeypatch.setitem(BASELINES, "gru again", BASELINES["gru"])
     assert "gru again" in peers.available()
+    assert "boosting" in BASELINES
+    assert "boosting" not in peers.available()  # it takes no step that could be timed
     config = SpeedConfig(lengths=(8,), batches=(2,), models=("gru again",), works=("forward",), budget=ONCE)
     (found,) = sweep(config)
     assert found.seconds is not None

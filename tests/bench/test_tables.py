@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from lformer.bench import paper, plots, tables
+from lformer import tasks
+from lformer.bench import page, paper, plots, records, tables
 from lformer.bench.layout import Entry, Line, Table
-from lformer.bench.paper import MEASURES
+from lformer.bench.paper import MEASURES, Measure
+from lformer.bench.records import Cell
+from lformer.parts import Spec
 
 SEEDS = range(42, 47)
 
 
 def record(dataset: str, task: str, metrics: dict[str, float] | None = None, **fields: Any) -> dict[str, Any]:
-    cell: dict[str, Any] = {
-        "dataset": dataset, "task": task, "model": "lformer", "ablation": "", "split": "published",
-        "scaling": "published", "seed": 42, "epochs": None,
-    }  # fmt: skip
+    cell = records.cell_fields(Cell(dataset=dataset, task=task))
     made = {"cell": cell, "status": "done", "metrics": metrics or {}, "partial": "", "smoke": False}
     for name, value in fields.items():
         (cell if name in cell else made)[name] = value
@@ -41,8 +41,8 @@ def around(mean: float) -> list[float]:
     return [mean + k * step for k in (-2, -1, 0, 1, 2)]
 
 
-def only(records: list[dict[str, Any]]) -> Table:
-    (table,) = tables.result_tables(records)
+def only(made: list[dict[str, Any]]) -> Table:
+    (table,) = tables.result_tables(made)
     return table
 
 
@@ -74,7 +74,9 @@ def mixed() -> list[dict[str, Any]]:
     made += [
         record("physionet", "extrapolate", {"mse": 0.0035, "mse_unseen": 0.005}, model=m) for m in ("mtand", "lformer")
     ]
-    made += [record("spiral-2", "interpolate", {"interpolation_mae": 0.004, "extrapolation_mae": 0.006})]
+    made += [record("physionet", "reconstruct", {"mse": 0.0}, model="last-value", at_once=True)]
+    made += [record("spiral-2", "trajectory", {"interpolation_mae": 0.004, "extrapolation_mae": 0.006})]
+    made += [record("spiral-2", "trajectory", {"interpolation_mae": 0.003}, variant="carried")]
     made += seeds("ethanol", "classify", around(0.41), ablation="fixed_mu")
     return made
 
@@ -206,12 +208,12 @@ def test_complete_runs_stand_before_partial_ones_and_these_before_smoke_runs() -
     smoke = seeds("ethanol", "classify", [0.1] * 5, epochs=1) + seeds("ethanol", "classify", [0.2] * 2, epochs=2)
     partial = seeds("ethanol", "classify", [0.3] * 3, partial="half")
     complete = seeds("ethanol", "classify", [0.4])
-    for records, shown in (
+    for made, shown in (
         (smoke, "20.0±0.0§ (2"),
         (smoke + partial, "30.0±0.0‡ (3"),
         (smoke + partial + complete, "40.0 (1"),
     ):
-        assert cells(only(records), "ethanol")["lformer"].startswith(shown)
+        assert cells(only(made), "ethanol")["lformer"].startswith(shown)
 
 
 def test_two_records_of_one_cell_are_refused() -> None:
@@ -231,6 +233,107 @@ def test_other_splits_and_scalings_get_rows_of_their_own_without_a_printed_figur
     assert cells(table, other, "MAE")["lformer"] == "8.00 (1 seed)"
     assert cells(table, other, "MAE")["mamba"] == "–"
     assert cells(table, "bidmc-hr", "MAE")["lformer"] == "1.00 (1 seed) / 1.03±0.04 ✓ +0.03"
+
+
+def test_a_record_says_which_metrics_a_table_prints() -> None:
+    figures = {"accuracy": 0.86, "auroc": 0.871, "auprc": 0.55}
+    old = record("physionet", "classify", figures, split="folds")
+    new = old | {"printed": {"auroc": 100.0, "auprc": 100.0}}
+    metrics = [[x.metric for x in only([r]).lines if x.measure.dataset == "physionet"] for r in (old, new)]
+    assert metrics == [["accuracy ↑ (%)"], ["AUROC ↑ (%)", "AUPRC ↑ (%)"]]
+    assert cells(only([new]), "physionet, split folds", "AUROC")["lformer"] == "87.1 (1 seed)"
+    better = record("physionet", "classify", figures | {"auroc": 0.9}, split="folds", model="gru")
+    (auroc, *_) = [x for x in only([new, better | {"printed": new["printed"]}]).lines if x.measure.metric == "auroc"]
+    assert (auroc.entries["gru"].mark, auroc.entries["lformer"].mark) == ("best", "")
+    kilo = record("toy", "regress", {"mae": 0.002}, printed={"mae": 1000.0})
+    assert cells(only([kilo]), "toy", "MAE ↓ (× 1e-3)")["lformer"] == "2.000 (1 seed)"
+
+
+def test_older_records_are_printed_as_their_task_says() -> None:
+    for name in ("classify", "regress", "classify-points", "regress-points", "interpolate", "trajectory"):
+        task = tasks.TASKS[name](Spec(inputs=2, outputs=2, answer="step"))
+        shown = {x.measure.metric: x.measure.factor for x in only([record("new", name, {"x": 1.0})]).lines
+                 if x.measure.dataset == "new"}  # fmt: skip
+        assert shown == dict(task.printed)
+
+
+def test_the_good_direction_of_a_metric_is_that_of_its_task() -> None:
+    for make in tasks.TASKS.values():
+        for name, metric in make(Spec(inputs=2, outputs=2, answer="series")).metrics.items():
+            assert Measure("any", "any", name, 1).sign == (1 if metric.best == "max" else -1), name
+
+
+def test_variants_and_simple_models_are_columns_that_no_printed_figure_stands_beside() -> None:
+    made = []
+    for mean, fields in (
+        (0.0037, {}), (0.0020, {"variant": "persistence"}), (0.0030, {"variant": "carried"}),
+        (0.0045, {"model": "last-value", "at_once": True}), (0.0033, {"model": "mtand"}),
+        (0.0031, {"model": "gru", "variant": "carried"}),
+    ):  # fmt: skip
+        made += seeds("physionet", "extrapolate", [mean] * 5, metric="mse", **fields)
+    table = only(made)
+    ours = ["gru carried", "last-value", "lformer", "lformer carried", "lformer persistence"]
+    assert table.columns == [*paper.RECORDS.columns[:-1], *ours]
+    row = cells(table, "physionet, extrapolate", "MSE, all")
+    assert row["lformer"] == "0.370±0.000 / 0.372±0.002 ✓ +0.002"
+    assert row["lformer persistence"] == "**0.200±0.000**"
+    assert row["lformer carried"] == "0.300±0.000†"
+    assert row["last-value"] == "0.450±0.000"
+    assert row["mtand"] == "0.330±0.000 / 0.340±0.020 ✓ +0.010"
+    ranks = {name: entry.rank for name, entry in line(table, "PHY-E").entries.items() if entry.ours}
+    assert ranks == {"mtand": 1, "lformer": 2} | dict.fromkeys(
+        ("gru carried", "last-value", "lformer carried", "lformer persistence")
+    )
+    assert table.ranks == {"mtand": 1, "lformer": 2}
+
+
+def test_a_model_that_starts_from_the_answers_is_trivial_and_neither_ranked_nor_judged() -> None:
+    def config(persistence: str) -> dict[str, Any]:
+        return {"model": {"persistence": persistence}}
+
+    made = seeds("physionet", "reconstruct", [4e-4] * 5, metric="mse", config=config("none"))
+    made += seeds("physionet", "reconstruct", [1e-6] * 5, metric="mse", variant="persistence", config=config("line"))
+    for model, error in (("last-value", 0.0), ("linear", 1e-15), ("series-mean", 2e-4)):
+        made += seeds("physionet", "reconstruct", [error] * 5, metric="mse", model=model, at_once=True)
+    table = only(made)
+    row = cells(table, "physionet, reconstruct")
+    assert row["lformer persistence"] == "0.00010±0.00000¶"
+    assert row["last-value"] == "0.000±0.000¶"
+    assert row["linear"].endswith("¶")
+    assert row["series-mean"] == "**0.020±0.000**"  # it does not hand back what was given
+    assert row["lformer"] == "0.040±0.000 / 0.040±0.009 ✓ +0.000"
+    entries = line(table, "PHY-I").entries
+    assert [entries[name].cost for name in ("lformer persistence", "last-value", "linear")] == [None] * 3
+    assert any(note.startswith("¶ trivial, neither ranked nor judged: reconstruction") for note in table.notes)
+    assert "$^\\P$" in table.latex()
+    elsewhere = only(seeds("physionet", "extrapolate", [1e-6] * 5, metric="mse", config=config("latest")))
+    assert line(elsewhere, "PHY-E").entries["lformer"].rank == 1
+    assert not any("¶" in note for note in elsewhere.notes)
+
+
+def test_the_summary_has_the_papers_recipe_the_best_of_ours_and_the_best_simple_model() -> None:
+    made = []
+    for mean, fields in (
+        (0.0037, {}), (0.0020, {"variant": "persistence"}), (0.0030, {"variant": "carried"}),
+        (0.0045, {"model": "last-value", "at_once": True}), (0.0042, {"model": "linear", "at_once": True}),
+        (0.0033, {"model": "mtand"}), (0.0010, {"model": "gru", "variant": "carried"}),
+    ):  # fmt: skip
+        made += seeds("physionet", "extrapolate", [mean] * 5, metric="mse", **fields)
+    made += seeds("physionet", "extrapolate", [1e-4] * 5, metric="mse", variant="observed", epochs=1)
+    made += seeds("scp1", "classify", [0.9] * 5, variant="carried")
+    made += seeds("scp2", "classify", [0.9] * 5, model="gru")
+    made += seeds("ushcn", "reconstruct", [0.0] * 5, metric="mse", model="last-value", at_once=True)
+    made += seeds("ushcn", "reconstruct", [1e-5] * 5, metric="mse")
+    rows = [[cell.strip() for cell in text.strip("|").split("|")] for text in tables.summary(made).splitlines()]
+    assert rows[0] == [
+        "data set, task", "metric", "lformer", "its best variant", "best simple model", "LFormer paper", "",
+    ]  # fmt: skip
+    assert rows[2:] == [
+        ["scp1, classify", "accuracy ↑ (%)", "–", "carried 90.0±0.0", "–", "84.5±1.7", ""],
+        ["ushcn, reconstruct", "MSE ↓ (× 1e-2)", "0.0010±0.0000", "–", "–", "0.001±0.000", "✓ +0.000"],
+        ["physionet, extrapolate", "MSE, all points ↓ (× 1e-2)", "0.370±0.000", "persistence 0.200±0.000",
+         "linear 0.420±0.000", "0.372±0.002", "✓ +0.002"],
+    ]  # fmt: skip
 
 
 def test_unseen_points_and_tasks_the_paper_lacks_are_shown_without_a_printed_figure() -> None:
@@ -281,28 +384,22 @@ def test_other_protocols_do_not_enter_the_mean_ranks() -> None:
     assert only(made).ranks == {"gru": 2, "lformer": 1}
 
 
-def test_one_run_on_spirals_serves_both_halves() -> None:
+def test_one_run_on_a_curve_has_both_halves() -> None:
     metrics = {
-        "interpolation_mae": 0.004,
-        "interpolation_rmse": 0.005,
-        "extrapolation_mae": 0.006,
+        "mae": 0.005, "interpolation_mae": 0.004, "interpolation_rmse": 0.005, "extrapolation_mae": 0.006,
         "extrapolation_rmse": 0.007,
-    }
-    table = only([record("spiral-0.2", "extrapolate", metrics)])
-    assert cells(table, "spiral-0.2, interpolate", "MAE")["lformer"] == "0.40 (1 seed) / 0.33±0.02 ✗ −0.07"
-    assert cells(table, "spiral-0.2, extrapolate", "RMSE")["lformer"] == "0.70 (1 seed) / 0.45±0.06 ✗ −0.25"
-    both = only(
-        [
-            record("spiral-0.2", "extrapolate", metrics),
-            record("spiral-0.2", "interpolate", {"interpolation_mae": 0.001}),
-        ]
-    )
-    assert cells(both, "spiral-0.2, interpolate", "MAE")["lformer"].startswith("0.10 (1 seed)")
+    }  # fmt: skip
+    table = only([record("spiral-0.2", "trajectory", metrics)])
+    words = "MAE, interpolation ↓ (× 1e-2)"
+    assert cells(table, "spiral-0.2", words)["lformer"] == "0.40 (1 seed) / 0.33±0.02 ✗ −0.07"
+    assert cells(table, "spiral-0.2", "RMSE, extrapolation")["lformer"] == "0.70 (1 seed) / 0.45±0.06 ✗ −0.25"
+    assert len(table.lines) == 12  # the paper's; what selects is not printed
 
 
-def test_the_ablation_table_has_the_full_model_and_its_variants() -> None:
+def test_the_ablation_table_has_the_full_model_and_its_ablations() -> None:
     made = seeds("ethanol", "classify", around(0.45)) + seeds("ethanol", "classify", around(0.41), ablation="fixed_mu")
     made += seeds("ethanol", "classify", around(0.2), model="gru")
+    made += seeds("ethanol", "classify", around(0.6), variant="carried")
     made += [record("pendulum", "regress-points", {"mse": 0.002}, ablation="no_output_gate")]
     made += seeds("scp1", "classify", around(0.8))
     main, ablation = tables.result_tables(made)
@@ -323,6 +420,27 @@ def test_there_are_six_tables_and_only_those_with_records() -> None:
     titles = [table.title for table in tables.result_tables(mixed())]
     assert titles == [table.title for table in (*paper.MAIN, paper.ABLATION)]
     assert [table.title for table in tables.result_tables(seeds("scp1", "classify", [0.8]))] == [paper.LTS_C.title]
+
+
+def test_a_page_gets_all_tables_and_one_legend_between_its_marks() -> None:
+    made = mixed()
+    text = page.filled("# Results\n\n<!-- tables -->\nEARLIER\n<!-- /tables -->\n\nend\n", made)
+    assert text.startswith("# Results\n\n<!-- tables -->\n\n")
+    assert text.endswith("\n<!-- /tables -->\n\nend\n")
+    assert "EARLIER" not in text
+    assert page.filled(text, made) == text
+    for table in tables.result_tables(made):
+        assert table.markdown(legend=False) in text
+    assert text.count("ours, rounded as printed, meets or misses the paper") == 1
+    for broken in ("no marks", "<!-- /tables --> <!-- tables -->"):
+        with pytest.raises(ValueError, match="a page needs the marks <!-- tables --> and <!-- /tables -->"):
+            page.filled(broken, made)
+
+
+def test_the_page_of_results_is_what_the_committed_records_give() -> None:
+    root = Path(__file__).parents[2]
+    text = (root / "docs" / "results.md").read_text()
+    assert page.filled(text, records.read_all(root / "results" / "bench")) == text
 
 
 def test_no_records_say_so() -> None:
@@ -390,6 +508,10 @@ def test_csv_reads_back_as_the_numbers_that_went_in() -> None:
     assert (found["heartbeat", "gru"]["smoke"], found["eigenworms", "transformer"]["failed"]) == ("1", "OOM")
     assert found["eigenworms", "lformer"]["seeds"] == "0"
     assert {row["column"] for row in csv.DictReader(io.StringIO(last.csv()))} == set(paper.ABLATION.columns)
+    copied, plain = ({row["column"]: (row["trivial"], row["kind"]) for row in csv.DictReader(io.StringIO(each.csv()))}
+                     for each in tables.result_tables(mixed())[3:5])  # fmt: skip
+    assert copied["last-value"] == ("1", "simple")
+    assert (plain["lformer"], plain["lformer carried"]) == (("0", "paper"), ("0", "variant"))
 
 
 def test_an_entry_without_ours_is_neither_ranked_nor_judged() -> None:

@@ -23,7 +23,7 @@ class FakeCuda:
         self.noted: list[str] = []
         for name in ("device", "stream", "graph"):
             monkeypatch.setattr(torch.cuda, name, lambda *a, name=name, **k: self.inside(name))
-        monkeypatch.setattr(torch.cuda, "Stream", lambda: self)
+        monkeypatch.setattr(recording, "_side_stream", lambda device: self)
         monkeypatch.setattr(torch.cuda, "current_stream", lambda: self)
         monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: self)
         monkeypatch.setattr(torch.cuda, "get_rng_state", torch.get_rng_state)

@@ -275,12 +275,15 @@ def test_every_card_is_complete() -> None:
             assert f"lformer data pack {name}" in card.by_hand
         for values in card.variants.values():
             assert values.keys() <= card.options.keys()
+        for extra in card.extras:
+            assert all((extra.content, extra.splits, extra.by_hand))
+            assert card.splits[0] not in extra.splits  # what one gets unasked needs the main file alone
 
 
 def test_requests_are_told_apart_by_their_hash() -> None:
     data = DATASETS["pendulum"]
     one = Request(task="regress-points", seed=42, split="published", scaling="published")
-    assert len({cache.fingerprint(data, request, None) for request in (one, replace(one, seed=43), one)}) == 2
+    assert len({cache.fingerprint(data, request) for request in (one, replace(one, seed=43), one)}) == 2
     drawn = [load("spiral-2", seed=seed).fingerprint for seed in (1, 2, 1)]
     assert len(set(drawn)) == 2
     assert drawn[0] == drawn[2]

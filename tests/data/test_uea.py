@@ -22,8 +22,8 @@ TEST = np.array([[[2, 2, 2], [3, 3, 3]], [[0, 0, 0], [1, 1, 1.5]]])
 LABELS = {"TRAIN": ["up", "down", "up"], "TEST": ["down", "up"]}
 
 
-def request(seed: int = 42, scaling: Scaling = "published") -> Request:
-    return Request(task="classify", seed=seed, split="published", scaling=scaling)
+def request(seed: int = 42, scaling: Scaling = "published", split: str = "published") -> Request:
+    return Request(task="classify", seed=seed, split=split, scaling=scaling)
 
 
 def run(series: Array) -> list[str]:
@@ -215,6 +215,15 @@ def test_whole_numbers_give_the_values_back(key: str, unit: int) -> None:
     np.testing.assert_array_equal(TOY.prepare(arrays, request()).panel.to_array()[0], expected.swapaxes(1, 2))
 
 
+def test_channels_may_come_last() -> None:
+    arrays = made()
+    arrays["X"][7] = arrays["X"][2]
+    turned = {**arrays, "X": np.ascontiguousarray(arrays["X"].swapaxes(1, 2))}
+    expected, found = (TOY.prepare(a, request()) for a in (arrays, turned))
+    np.testing.assert_array_equal(found.panel.values, expected.panel.values)
+    assert found.panel.ids.tolist() == [i for i in range(20) if i != 7]
+
+
 def test_copies_are_dropped_and_the_first_stays() -> None:
     arrays = made()
     arrays["X"][[3, 7, 19]] = arrays["X"][[9, 2, 2]]  # 3 comes before 9, so 9 goes; 7 and 19 are copies of 2
@@ -279,8 +288,8 @@ def test_statistics_come_from_the_training_part_alone(scaling: Scaling) -> None:
 def test_wrong_raw_arrays_are_errors() -> None:
     with pytest.raises(DataError, match=r"Toy: expected one of the arrays X, .*, got y"):
         TOY.prepare({"y": np.zeros(2)}, request())
-    with pytest.raises(DataError, match=r"expected X of shape \(20, 2, 3\), got \(20, 3, 2\)"):
-        TOY.prepare(made(X=np.zeros((20, 3, 2))), request())
+    with pytest.raises(DataError, match=r"expected X of shape \(20, 2, 3\), got \(20, 3, 3\)"):
+        TOY.prepare(made(X=np.zeros((20, 3, 3))), request())
     with pytest.raises(DataError, match=r"expected X of shape \(19, 2, 3\)"):
         TOY.prepare(made(y=np.zeros(19)), request())
     for wrong in (2, -1):
@@ -292,6 +301,50 @@ def test_what_is_missing_is_said() -> None:
     assert TOY.missing(made(5)) == ""
     assert TOY.missing(made(3)) == "3 of 5 series (the archive's TRAIN half only)"
     assert TOY.missing(made(4, split=np.array(["TRAIN", "TEST"] * 2))) == "4 of 5 series"
+    assert TOY.missing({"X": np.zeros((4, 2, 3)), "y": np.zeros(4)}) == "4 of 5 series"
+
+
+# -- the splits of LinOSS
+
+SEEDS = (2345, 3456, 4567, 5678, 6789)
+BESIDE = uea.dataset(
+    "toy", uea.Source(name="Toy", series=20, channels=2, length=3, classes=2), "nobody", linoss="beside"
+)
+
+
+def linoss(n: int = 20) -> Array:
+    return np.random.default_rng(4).integers(0, 3, (n, 5)).astype(np.int8)
+
+
+@pytest.mark.parametrize("prefix", ["", "toy_linoss_split/"], ids=["inside", "beside"])
+def test_the_parts_of_linoss_are_those_of_its_seed(prefix: str) -> None:
+    split = linoss()
+    own = {f"{prefix}{'split' if prefix else 'linoss_split'}": split, f"{prefix}seeds": np.array(SEEDS)}
+    arrays = {**made(), **own}
+    for column, seed in enumerate(SEEDS):
+        prepared = TOY.prepare(arrays, request(seed, split="linoss"))
+        for number, part in enumerate((prepared.train, prepared.validation, prepared.test)):
+            assert part.tolist() == np.flatnonzero(split[:, column] == number).tolist()
+    arrays["X"][5] = arrays["X"][2]  # a copy goes, and the others keep their part
+    prepared = TOY.prepare(arrays, request(2345, split="linoss"))
+    assert prepared.panel.ids[prepared.test].tolist() == [i for i in np.flatnonzero(split[:, 0] == 2) if i != 5]
+    assert sorted(np.r_[prepared.train, prepared.validation, prepared.test].tolist()) == list(range(19))
+
+
+def test_splits_of_linoss_that_do_not_fit_are_refused() -> None:
+    arrays = {**made(), "linoss_split": linoss(19), "seeds": np.array(SEEDS)}
+    with pytest.raises(DataError, match=r"expected the splits of LinOSS to have shape \(20, 5\), got \(19, 5\)"):
+        TOY.prepare(arrays, request(2345, split="linoss"))
+    with pytest.raises(DataError, match=r"Toy: split='linoss' needs a raw file with .*move it away"):
+        TOY.prepare(made(), request(2345, split="linoss"))
+
+
+@pytest.mark.parametrize("seed", [42, 2346])
+def test_linoss_has_five_seeds(seed: int) -> None:
+    with pytest.raises(ValueError, match=rf"of Toy exists for the seeds 2345, 3456, 4567, 5678, 6789; got {seed}"):
+        BESIDE.check(request(seed, split="linoss"))
+    BESIDE.check(request(2345, split="linoss"))
+    BESIDE.check(request(seed))
 
 
 # -- the cards
@@ -304,7 +357,14 @@ def test_the_six_cards() -> None:
     assert [c.raw[0] for c in cards] == [
         f"{n}/{n}.npz" for n in ("ethanol", "eigenworms", "heartbeat", "motorimagery", "scp1", "scp2")
     ]
-    assert [len(c.raw) for c in cards] == [1, 1, 2, 1, 1, 1]
+    assert [c.raw[1:] for c in cards] == [
+        ("ethanol/ethanol_448.npz",), (), ("heartbeat/heartbeat_train.npz",), (), (), (),
+    ]  # fmt: skip
+    assert [c.name for c in cards if "linoss" in c.splits] == ["ethanol", "scp1", "scp2"]
+    assert [[extra.name for extra in c.extras_of("linoss")] for c in cards if "linoss" in c.splits] == [
+        [], ["scp1/scp1_linoss_split.npz"], ["scp2/scp2_linoss_split.npz"],
+    ]  # fmt: skip
+    assert not any(c.extras_of("published") for c in cards)
     for card in cards:
         assert card.tasks == ("classify",)
         assert card.scalings == ("published", "none", "standard", "minmax")
@@ -366,6 +426,33 @@ def test_heartbeat_is_partial() -> None:
     assert prepared.panel.shape == (204, 405, 61)
     assert np.bincount(prepared.targets.values).tolist() == [147, 57]
     assert prepared.panel.values.max() == np.float32(33.662)
+
+
+@pytest.mark.parametrize(("name", "sizes"), [("scp1", (392, 84, 85)), ("scp2", (266, 57, 57))])
+def test_the_splits_of_linoss(name: str, sizes: tuple[int, int, int]) -> None:
+    dataset, file = REAL[name][:2]
+    own = f"{name}/{name}_linoss_split.npz"
+    if not (real(file) and real(own)):
+        pytest.skip(ABSENT)
+    arrays = raw(file) | {f"{name}_linoss_split/{key}": array for key, array in raw(own).items()}
+    found = [dataset.prepare(arrays, request(seed, split="linoss")) for seed in SEEDS]
+    for prepared in found:
+        check_parts(prepared, sizes)
+    assert len({digest(prepared) for prepared in found}) == 5
+    assert digest(found[0]) != digest(dataset.prepare(arrays, request(2345)))
+
+
+@pytest.mark.skipif(not real("ethanol/ethanol_448.npz"), reason=ABSENT)
+def test_ethanol_is_partial_but_validation_and_test_are_complete() -> None:
+    arrays = raw("ethanol/ethanol_448.npz")
+    assert uea.ETHANOL.missing(arrays) == "448 of 524 series"
+    for seed in SEEDS:
+        prepared = uea.ETHANOL.prepare(arrays, request(seed, split="linoss"))
+        check_parts(prepared, (290, 79, 79))
+    assert prepared.panel.shape == (448, 1751, 3)
+    np.testing.assert_array_equal(prepared.panel[7][1], arrays["X"][7])
+    assert np.bincount(prepared.targets.values).tolist() == [113, 107, 112, 116]
+    check_parts(uea.ETHANOL.prepare(arrays, request()), (313, 67, 68))
 
 
 @pytest.mark.skipif(not real("scp1/scp1.npz"), reason=ABSENT)

@@ -45,8 +45,8 @@ def test_every_estimator_answers_the_same_to_the_last_digit(kind: Any, dated: bo
     assert again.get_params() == model.get_params()
     assert again.model_.config == model.model_.config
     assert (again.features_.unit, again.features_.calendar) == (("h", True) if dated else ("", False))
-    assert again.features_.statics == model.features_.statics
-    assert again.features_.statics.keys() == {"age", "site"}
+    assert again.features_.covariates == model.features_.covariates
+    assert again.features_.covariates.columns.keys() == {"age", "site"}
     assert same(answers(again, fresh), answers(model, fresh))
     assert close_in_minutes(again, fresh) if dated else True
 
@@ -77,9 +77,9 @@ def test_an_ensemble_is_kept_whole_and_streams(tmp_path: Path) -> None:
 
 
 def test_what_a_forecaster_was_told_is_kept(tmp_path: Path) -> None:
-    fitted(LFormerForecaster, horizon=2.5, draws=3).save(tmp_path / "m")
+    fitted(LFormerForecaster, horizon=2.5, n_copies=3).save(tmp_path / "m")
     again = load(tmp_path / "m")
-    assert (again.horizon, again.draws) == (2.5, 3)
+    assert (again.horizon, again.n_copies) == (2.5, 3)
     assert np.isfinite(again.fit(records()).score(records(seed=1)))
 
 

@@ -13,7 +13,7 @@ from estimators.every_estimator import POINTS, SERIES, SIX, answers, fitted, rec
 
 from lformer import LFormerClassifier, LFormerPointRegressor, LFormerRegressor, Panel
 from lformer.estimators import base, devices, load
-from lformer.estimators import records as asked
+from lformer.estimators import forecast as asked
 
 TF32 = 16 * 2.0**-10  # units of the last digit of TF32, for products in several layers
 
@@ -177,8 +177,8 @@ FUSED = {"width": 32, "heads": 2, "device": "gpu"}  # of a size that has kernels
 def unit(model: Any) -> float:
     """What a difference is small against: the deviation of the targets, of the channels, or a probability of 1."""
     if type(model) in (LFormerRegressor, LFormerPointRegressor):
-        return float(model.spread_.max())
-    return 1.0 if hasattr(model, "classes_") else float(model.features_.scale.max())
+        return float(max(model.task_.scale))
+    return 1.0 if hasattr(model, "classes_") else float(max(model.task_.scale))
 
 
 def largest_difference(one: list[Any], two: list[Any]) -> float:

@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from lformer import Panel
+from lformer import Panel, scaling
 from lformer.estimators import LFormerForecaster, LFormerInterpolator
-from lformer.estimators.features import Features
+from lformer.estimators.forecast import record_task
+from lformer.estimators.naive import LosesToNaiveWarning
 from lformer.parts import Targets
 
 SMALL: dict[str, Any] = {"width": 16, "heads": 1, "depth": 1, "lr": 0.02, "random_state": 0, "device": "cpu"}
@@ -49,7 +50,7 @@ def trends(n: int = 80, seed: int = 0) -> Pairs:
 def small(kind: Any = LFormerInterpolator, **change: Any) -> tuple[Any, Pairs]:
     """A model that has seen little, and its series."""
     X, _ = waves(10)
-    return kind(**{**SMALL, "max_epochs": 1, "draws": 2, **change}).fit(X), X
+    return kind(**{**SMALL, "max_epochs": 1, "n_copies": 2, **change}).fit(X), X
 
 
 def same(one: list[Any], two: list[Any], tolerance: float = 1e-4) -> bool:
@@ -67,11 +68,12 @@ def test_sines_are_interpolated() -> None:
     spread = np.var(np.concatenate(truth), axis=0)
     assert (error < 0.4 * spread).all()
     assert model.score(unseen) > -0.4
-    assert model.baseline_score(unseen) == pytest.approx(-1, abs=0.2)
+    assert model.score(unseen) > model.baseline_score(unseen)
     seen = [(t[:2], v[:2]) for t, v in unseen]  # one row of two is hidden, and counts alone
-    known = [np.where(np.isnan(v), np.nan, (v - model.features_.shift) / model.features_.scale) ** 2 for _, v in seen]
-    hidden = {round(float(np.nanmean(v)), 4) for pair in known for v in pair if not np.isnan(v).all()}
-    assert round(-model.baseline_score(seen[:1]), 4) in hidden
+    scale = np.asarray(model.task_.scale)
+    (_, known), *_ = [(t, v) for t, v in seen if not np.isnan(v).any()]
+    jump = float(np.mean(((known[1] - known[0]) / scale) ** 2))
+    assert -model.baseline_score([(t, v) for t, v in seen if v is known]) <= jump + 1e-6
 
 
 def test_trends_are_forecast() -> None:
@@ -86,9 +88,11 @@ def test_trends_are_forecast() -> None:
     error = np.mean((np.concatenate(told) - truth) ** 2)
     assert error < 0.6 * np.mean((last - truth) ** 2)
     # The score hides just these rows, and counts in deviations of the channel.
-    assert model.score(unseen) == pytest.approx(-error / model.features_.scale[0] ** 2, rel=1e-3)
-    mean = np.mean((truth - model.features_.shift) ** 2) / model.features_.scale[0] ** 2
-    assert model.baseline_score(unseen) == pytest.approx(-mean, rel=1e-5)
+    scale = model.task_.scale[0]
+    assert model.score(unseen) == pytest.approx(-error / scale**2, rel=1e-3)
+    before = np.concatenate([np.full((len(a), 1), v.mean()) for a, (_, v) in zip(asked, known, strict=True)])
+    naive = min(np.mean((guess - truth) ** 2) for guess in (last, before))
+    assert model.baseline_score(unseen) == pytest.approx(-naive / scale**2, rel=1e-4)
 
 
 @pytest.mark.parametrize("kind", BOTH)
@@ -155,38 +159,39 @@ def test_arrays_and_tables_of_another_length(kind: Any) -> None:
 def rows_of(model: Any, X: Pairs) -> tuple[Panel, Panel, Targets]:
     """The copies before and after hiding, and what is asked, as `fit` makes them."""
     panel = Panel.from_list(X)
-    model.features_ = Features.fit(panel)
-    copies = panel[np.tile(np.arange(len(panel)), model.draws)].compact()
-    shown, targets = model._prepare(copies, Targets(values=np.zeros((0, 2)), at="queries"), 0)
+    copies = panel[np.tile(np.arange(len(panel)), model.n_copies)].compact()
+    scale = scaling.fit(copies, np.arange(len(copies)), "robust")
+    nothing = Targets(values=np.zeros((0, 2)), at="queries")
+    shown, targets, _ = model._prepare(copies, nothing, record_task("extrapolate", 2), scale, 0)
     return copies, shown, targets
 
 
 def test_an_interpolator_hides_other_rows_in_every_copy() -> None:
     X, _ = waves(6)
     X = [(t, np.where(np.isnan(v), 0.0, v)) for t, v in X]
-    model = LFormerInterpolator(hidden=0.3, draws=3)
+    model = LFormerInterpolator(hidden=0.3, n_copies=3)
     copies, shown, targets = rows_of(model, X)
     assert np.array_equal(copies.lengths - shown.lengths, (0.3 * copies.lengths).astype(int))
     assert np.array_equal(targets.lengths, copies.lengths)
     assert targets.given is not None
     seen = np.split(targets.given[:, 0], np.cumsum(copies.lengths)[:-1])
     assert not all(np.array_equal(seen[i], seen[i + 6]) for i in range(6))
-    interval, scale, shift = model.features_.interval, model.features_.scale, model.features_.shift
-    assert np.allclose(targets.times * interval, copies.times)
-    assert np.allclose(targets.values * scale + shift, copies.values, atol=1e-4)
+    assert np.array_equal(targets.times, copies.times)
+    scale = scaling.fit(copies, np.arange(len(copies)), "robust")
+    assert np.allclose(targets.values, np.clip(copies.values, scale.low, scale.high))
 
 
 @pytest.mark.parametrize("horizon", [None, 2.0, 1e3])
 def test_a_forecaster_asks_only_after_the_cut_and_within_the_horizon(horizon: float | None) -> None:
     X, _ = waves(6)
-    model = LFormerForecaster(horizon=horizon, draws=3)
+    model = LFormerForecaster(horizon=horizon, n_copies=3)
     _, shown, targets = rows_of(model, X)
     assert targets.first is not None
     assert targets.lengths is not None
     assert targets.times is not None
     for i in range(18):
-        begin, end = X[i % 6][0][[0, -1]] / model.features_.interval
-        reach = (end - begin) / 2 if horizon is None else horizon / model.features_.interval
+        begin, end = X[i % 6][0][[0, -1]]
+        reach = (end - begin) / 2 if horizon is None else horizon
         known = shown.times[shown.first[i] : shown.first[i] + shown.lengths[i]]
         asked = targets.times[targets.first[i] : targets.first[i] + targets.lengths[i]]
         assert known[0] == begin
@@ -200,7 +205,7 @@ def test_a_forecaster_asks_only_after_the_cut_and_within_the_horizon(horizon: fl
 
 
 def test_copies_of_a_series_are_not_split() -> None:
-    train, held = LFormerInterpolator(draws=4)._split(40, 0, None)
+    train, held = LFormerInterpolator(n_copies=4)._split(40, 0, None)
     assert set(train % 10).isdisjoint(held % 10)
     assert sorted([*train, *held]) == list(range(40))
 
@@ -242,7 +247,7 @@ def test_series_without_values_or_with_a_single_row(kind: Any) -> None:
     [
         (LFormerInterpolator, {"hidden": 0.0}),
         (LFormerInterpolator, {"hidden": 1.0}),
-        (LFormerInterpolator, {"draws": 0}),
+        (LFormerInterpolator, {"n_copies": 0}),
         (LFormerForecaster, {"horizon": -1.0}),
         (LFormerForecaster, {"width": 0}),
     ],
@@ -250,3 +255,36 @@ def test_series_without_values_or_with_a_single_row(kind: Any) -> None:
 def test_bad_parameters_are_refused_by_fit(kind: Any, change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(change))):
         kind(**{**SMALL, **change}).fit(trends(4))
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_whole_numbers_worth_a_fraction_are_learnt_in_their_own_units(kind: Any) -> None:
+    """8-bit values worth 1/255 each, as frames and compact sensors store them."""
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(6, 12, 12)
+    levels = np.repeat(rng.integers(100, 200, 12), lengths) + rng.integers(-3, 4, lengths.sum())
+    times = np.concatenate([np.sort(rng.random(n)) * 9 for n in lengths])
+    panel = Panel.build(times, levels.astype(np.uint8)[:, None], lengths, scale=1 / 255)
+    real = Panel.build(times, levels[:, None] / 255, lengths)
+    models = [kind(**SMALL, max_epochs=2).fit(X) for X in (panel, real)]
+    told = [np.concatenate(m.predict(X, [12.0, 14.0])) for m, X in zip(models, (panel, real), strict=True)]
+    np.testing.assert_allclose(told[0], told[1], atol=1e-4)
+    assert (np.abs(told[0] - 150 / 255) < 0.4).all()
+    assert models[0].score(panel) == pytest.approx(models[1].score(real), rel=1e-2)
+
+
+def test_an_untrained_forecast_is_the_latest_value() -> None:
+    model = LFormerForecaster(**SMALL | {"max_epochs": 1, "lr": 1e-9}).fit(trends(12))
+    unseen = trends(5, seed=3)
+    told = model.predict(unseen, [[t[-1] + 1.0] for t, _ in unseen])
+    np.testing.assert_allclose(np.ravel(told), [v[-1, 0] for _, v in unseen], rtol=1e-4)
+
+
+def test_a_fit_that_loses_to_a_simple_rule_says_so() -> None:
+    rng = np.random.default_rng(0)
+    X = [(np.arange(10.0), rng.normal(level, 0.1, (10, 1))) for level in rng.normal(size=40)]
+    model = LFormerForecaster(**SMALL | {"max_epochs": 1, "lr": 0.5})
+    with pytest.warns(LosesToNaiveWarning, match="LFormerForecaster loses to .* on the validation series: mse_unseen"):
+        model.fit(X)
+    assert model.validation_score_ > model.naive_score_
+    assert model.naive_ in ("last-value", "series-mean", "linear")

@@ -63,8 +63,8 @@ def test_missing_targets_teach_nothing() -> None:
     even = [np.where(np.arange(len(t)) % 2, np.nan, t) for t in y]
     model = LFormerPointRegressor(**SMALL, max_epochs=25).fit(X, even)
     known = np.concatenate([t[::2] for t in y])
-    assert model.center_[0] == pytest.approx(known.mean())
-    assert model.spread_[0] == pytest.approx(known.std())
+    assert model.task_.shift[0] == pytest.approx(known.mean())
+    assert model.task_.scale[0] == pytest.approx(known.std())
     odd = [np.where(np.arange(len(t)) % 2, t, np.nan) for t in y]
     assert model.score(X, odd) > 0.9  # targets of 0 there would have halved the answers, for an R² of 0.75
 

@@ -42,7 +42,7 @@ class Exact:
 
     def _answers(self, X: Any, task: Any) -> Any:
         self.model_.double()  # type: ignore[attr-defined]
-        panel = self.features_.apply(self._series(X))  # type: ignore[attr-defined]
+        panel = self.features_.match(self._series(X))  # type: ignore[attr-defined]
         with torch.no_grad():
             return list(self.model_(panel.batch(dtype=torch.float64)))  # type: ignore[attr-defined]
 

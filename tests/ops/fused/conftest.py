@@ -1,8 +1,8 @@
 """The fused kernels run on a GPU where there is one, and else in Triton's interpreter on the CPU.
 
 The interpreter is chosen by TRITON_INTERPRET=1 when triton is first imported. This file sets it if it is in time. If
-something else imported triton before (Lightning does), every test file of this folder becomes one test that runs the
-file in a process of its own. Tests take the fixture `device`; those marked `gpu` are skipped without a GPU.
+something else imported triton before (PyTorch's optimisers do), every test file of this folder becomes one test that
+runs the file in a process of its own. Tests take the fixture `device`; those marked `gpu` are skipped without a GPU.
 """
 
 import os

@@ -216,7 +216,7 @@ def test_mixers_that_differ_are_fused_one_by_one(precision: str, device: str) ->
         answers[name] = model(moved)
         if name == "fused":
             assert model.path(moved) == "fused mixer"
-            x, deltas, _, is_query, _ = model._rows(moved, None)
+            x, deltas, _, is_query, _, _ = model._enter(moved, None)
             assert explain_stack(model.blocks, x, deltas, is_query) == "the mixers differ"
     require_close(answers["fused"], answers["parallel"], answers["exact"])
 

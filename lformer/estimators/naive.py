@@ -1,0 +1,95 @@
+"""What a user would try first, on the same validation series, so that a fit can say whether it was worth while."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lformer.baselines import BASELINES
+from lformer.batch import IrregularBatch
+from lformer.evaluate import evaluate
+from lformer.parts import PanelPart, Splits
+from lformer.scaling import Scale
+from lformer.tasks import Task
+
+# Simple rules by task; those of a forecast need nothing of the training series but the mean of a channel.
+RULES = {
+    "extrapolate": ("last-value", "series-mean"),
+    "interpolate": ("last-value", "series-mean", "linear-interpolation"),
+}
+
+
+class LosesToNaiveWarning(UserWarning):
+    """On the validation series a simple rule is better than the model."""
+
+
+class Constant(nn.Module):
+    """The same answer at every row: the classes' log shares in training, or the mean of the targets."""
+
+    def __init__(self, answer: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("answer", answer)
+        self.answer: Tensor
+
+    def forward(self, batch: IrregularBatch) -> Tensor:
+        """-> (B, L, O)"""
+        return self.answer.expand(*batch.times.shape, -1)
+
+    @classmethod
+    def of(cls, part: PanelPart, task: Task) -> Constant:
+        """From the targets of a training part."""
+        targets = part.compact().targets
+        if targets.values.dtype.kind in "iub":
+            share = np.bincount(targets.values, minlength=task.outputs) + 0.5
+            return cls(torch.from_numpy(np.log(share / share.sum())).float())
+        return cls(torch.zeros(task.outputs))  # targets are scaled, so their mean is 0
+
+
+def naive(name: str, inputs: int, task: Task) -> Any:
+    """A simple rule of the registry for a task on so many channels."""
+    entry = BASELINES[name]
+    return entry.model(entry.config(inputs=inputs, outputs=task.outputs, answer=task.answer))
+
+
+def in_deviations(part: PanelPart, task: Task, scale: Scale) -> tuple[PanelPart, Task]:
+    """Series and targets scaled as the model scales them, for rules that do not: 0 is the mean of a channel."""
+    values = (part.targets.values - scale.shift) / scale.scale
+    targets = replace(part.targets, values=values.astype(np.float32))
+    return replace(part, panel=scale.apply(part.panel), targets=targets), replace(task, shift=(), scale=())
+
+
+def best_naive(task: Task, splits: Splits[PanelPart], scale: Scale, batch_size: int) -> tuple[str, float]:
+    """The best of what one would try first, and the monitored metric of it on the validation part."""
+    train, validation = splits.train.compact(), splits.validation.compact()
+    models: dict[str, Any]
+    if task.name in RULES:
+        names = (*RULES[task.name], "linear")
+        (train, _), (validation, task) = (in_deviations(part, task, scale) for part in (train, validation))
+        models = {name: naive(name, task.outputs, task) for name in names}
+    elif task.answer == "step":
+        models = {"the class shares" if task.name == "classify-points" else "the mean": Constant.of(train, task)}
+    else:
+        models = {"boosting": naive("boosting", splits.spec.inputs, task)}
+    found = {}
+    for name, model in models.items():
+        if not isinstance(model, Constant):
+            model.fit(train, task)
+        found[name] = evaluate(model, task, validation, batch_size)[task.monitor]
+    best = (min if task.direction == "min" else max)(found, key=lambda name: found[name])
+    return best, found[best]
+
+
+def warn_if_it_loses(estimator: str, task: Task, score: float, naive: str, naive_score: float) -> None:
+    """Tell the user what a simple rule would have reached, if that is better."""
+    if task.better(naive_score, score):
+        warnings.warn(
+            f"{estimator} loses to {naive} on the validation series: {task.monitor} {score:.4g} against "
+            f"{naive_score:.4g}. Train longer (max_epochs), give it more series, or use the simple rule.",
+            LosesToNaiveWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,118 @@
+"""The gradients of one training step: by an ordinary step, by replay of a recorded one, or with other processes."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from lformer.batch import IrregularBatch
+from lformer.cuda_graphs import CapturedStep, RecordingError, capture_step, pad_to_bucket, recording
+from lformer.distributed import World
+from lformer.evaluate import as_precise
+from lformer.ops.checks import skip_value_checks
+from lformer.tasks import Task
+
+Precision = Literal["tf32", "float32", "bf16", "float64"]
+LAUNCH_BOUND = (
+    2**19
+)  # rows of a batch; with more a GPU takes longer than its kernels to launch, and graphs gain nothing
+
+
+class Gradients:
+    """Called with a batch: its loss, (); afterwards the parameters have its gradients, and those of no other batch.
+
+    Args:
+        model: on the device of `world`.
+        task: what the loss is.
+        world: the processes that share each batch.
+        precision: as in `TrainConfig`.
+        replay: record steps on CUDA if the model allows it. Only in a process alone: others would have to exchange
+            their gradients within the recording.
+    """
+
+    def __init__(self, model: nn.Module, task: Task, world: World, *, precision: Precision, replay: bool) -> None:
+        self.model, self.task, self.world, self.precision = model, task, world, precision
+        self.recorded: CapturedStep | None = None
+        self.shared: DistributedDataParallel | None = None
+        if world.size > 1:
+            # Static: which weights a batch reaches does not change, so nobody waits for those that none reaches.
+            self.shared = DistributedDataParallel(_Objective(model, task), static_graph=True)
+        elif replay and getattr(model, "recordable", False):
+            self.recorded = capture_step(model, partial(_loss, task))
+
+    def __call__(self, batch: IrregularBatch) -> Tensor:
+        batch = as_precise(batch, self.model)
+        if self.shared is not None:
+            return self._shared(self.shared, batch)
+        if self.recorded is not None and _worth_replaying(batch, self.world.device):
+            try:
+                return self._replayed(self.recorded, batch)
+            except RecordingError as error:
+                warnings.warn(f"steps are not replayed: {error}", stacklevel=2)
+                self.recorded = None
+        return self._ordinary(batch)
+
+    def _ordinary(self, batch: IrregularBatch) -> Tensor:
+        self.model.zero_grad()
+        with autocast(self.precision, self.world.device), skip_value_checks():  # checked when made; the loss is watched
+            loss = _loss(self.task, self.model, batch.to(self.world.device))
+        loss.backward()
+        return loss.detach()
+
+    def _replayed(self, step: CapturedStep, batch: IrregularBatch) -> Tensor:
+        with autocast(self.precision, self.world.device):
+            return step(pad_to_bucket(batch, self.task.answer))
+
+    def _shared(self, objective: DistributedDataParallel, batch: IrregularBatch) -> Tensor:
+        """The loss of the whole batch, of which this process works on every `size`-th series.
+
+        The mean over all targets is not the mean of the parts' means, so a part weighs as many targets as it has. DDP
+        takes the mean of the gradients over the processes, hence the factor.
+        """
+        size, device = self.world.size, self.world.device
+        mine = batch[self.world.rank :: size]
+        weight = int(self.task.weight(mine)) / max(1, int(self.task.weight(batch)))
+        if len(mine) == 0:  # all must take part; in a short batch this one does with a series that weighs nothing
+            mine = batch[:1]
+        objective.zero_grad()
+        with autocast(self.precision, device), skip_value_checks():
+            loss = objective(mine.to(device)) * weight
+        (size * loss).backward()
+        return self.world.total(loss.detach())
+
+    def clear(self) -> None:
+        """Let graphs and gradients go, which hold memory of the GPU."""
+        self.recorded = self.shared = None
+        self.model.zero_grad()
+
+
+class _Objective(nn.Module):
+    """From a batch to its loss: the one call that DDP watches, whatever the task does with the model."""
+
+    def __init__(self, model: nn.Module, task: Task) -> None:
+        super().__init__()
+        self.model, self.task = model, task
+
+    def forward(self, batch: IrregularBatch) -> Tensor:
+        """-> ()"""
+        return _loss(self.task, self.model, batch)
+
+
+def _loss(task: Task, model: nn.Module, batch: IrregularBatch) -> Tensor:
+    return task.loss(task.predict(model, batch), batch)
+
+
+def _worth_replaying(batch: IrregularBatch, device: torch.device) -> bool:
+    return batch.times.numel() <= LAUNCH_BOUND and recording.can_replay(batch, device)
+
+
+def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:
+    """Inside, a model computes in bfloat16 where that is safe, if the precision is "bf16"."""
+    # Without its cache a weight used twice is cast twice, and its gradients are added up in float32.
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if precision == "bf16" else nullcontext()

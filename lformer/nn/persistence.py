@@ -1,0 +1,86 @@
+"""Persistence: answers in the units of the inputs start from a simple guess, and the model adds what it knows better.
+
+    "latest"   the latest value of each channel, moved by a learned share towards the mean so far
+    "line"     between two observations the line that joins them; before the first the first, after the last as "latest"
+
+The guess at an observed entry is the observation itself.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from lformer.batch import IrregularBatch
+from lformer.nn.known import Ahead, Known
+from lformer.nn.query import rows_until
+from lformer.nn.rows import Encoded
+
+PersistenceKind = Literal["none", "latest", "line"]
+
+
+def along_line(guess: Tensor, now: Known, ahead: Ahead, times: Tensor) -> Tensor:
+    """(B, N, C), the line between the neighbours, before the first the first; the guess where nothing is to come."""
+    between = (now.seen > 0) & torch.isfinite(ahead.time)
+    reach = torch.where(between, ahead.time - now.time, 1)  # inf - inf would be NaN
+    way = torch.where(between, times[..., None] - now.time, 0) / reach.clamp(min=torch.finfo(reach.dtype).tiny)
+    line = now.latest + way.clamp(0, 1).to(guess.dtype) * (ahead.value - now.latest)
+    guess = torch.where(between, line, guess)
+    return torch.where((now.seen == 0) & torch.isfinite(ahead.time), ahead.value, guess)
+
+
+class Persistence(nn.Module):
+    """The guess that a model's answer is added to, (B, N, C).
+
+    `share` says by how much the guess moves from the latest value to the mean so far, `default` is the guess for what
+    was never observed; both are learned, by channel.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.share = nn.Parameter(torch.zeros(channels))
+        self.default = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, now: Known, observed: Tensor, times: Tensor, ahead: Ahead | None = None) -> Tensor:
+        """What one would say without a model.
+
+        Args:
+            now: (B, N, C) what is known at each moment.
+            observed: (B, N, C) bool, True where the latest value is of this very moment.
+            times: (B, N) of the moments.
+            ahead: (B, N, C) the next observations, where the future may be read: then the line to them is taken.
+        """
+        moved = self.share * (now.mean - now.latest)
+        guess = now.latest + torch.where(observed, 0, moved)
+        guess = torch.where(now.seen > 0, guess, self.default)
+        return guess if ahead is None else along_line(guess, now, ahead, times)
+
+
+def start_from_guess(head: nn.Sequential, channels: int) -> Persistence:
+    """Persistence for a model with this head, whose last layer then starts at 0: the first answer is the guess."""
+    last = head[-1]
+    assert isinstance(last, nn.Linear)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    return Persistence(channels)
+
+
+def guess(persistence: Persistence, batch: IrregularBatch, encoded: Encoded) -> Tensor:
+    """The guess at every row, (B, L, C), or at the query times, (B, Q, C).
+
+    Args:
+        persistence: of the model.
+        batch: the series.
+        encoded: its rows, with what is known at each.
+    """
+    known, ahead = encoded.known, encoded.ahead
+    assert known is not None
+    if batch.query_times is None:
+        observed = batch.observed & batch.valid[..., None]
+        return persistence(known.after_rows(), observed, batch.times, None if ahead is None else ahead.after_rows())
+    count = rows_until(batch.times, batch.lengths, batch.query_times)
+    now = known.at(count)
+    fresh = now.time == batch.query_times[..., None]
+    return persistence(now, fresh, batch.query_times, None if ahead is None else ahead.at(count))

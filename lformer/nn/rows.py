@@ -1,0 +1,219 @@
+"""RowEncoder: from observations to the rows a model reads, and what is known of every channel at each of them.
+
+    "values"     the values, 0 where nothing was observed (paper)
+    "observed"   the values, and what was observed
+    "carried"    the latest value of each channel, whether it is fresh, its age; the pace of the rows
+
+It sees values, times and what was observed, not the future, and keeps a state: a whole series, pieces of it and single
+rows are encoded alike. Only where answers start from the line between neighbours do "carried" rows also hold the next
+value of each channel and how far it is. Static covariates stand behind every row, the same in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from lformer.batch import IrregularBatch, median_interval, median_span
+from lformer.nn.attention import one_of
+from lformer.nn.known import Ahead, Known, Past, follow, look_ahead, nothing_known
+from lformer.nn.query import rows_until
+
+Rows = Literal["values", "observed", "carried"]
+
+
+class RowConfig(Protocol):
+    """What a configuration says of the rows of its model."""
+
+    @property
+    def inputs(self) -> int: ...
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def answer(self) -> str: ...
+    @property
+    def rows(self) -> Rows: ...
+    @property
+    def statics(self) -> int: ...
+    @property
+    def persistence(self) -> str: ...
+    @property
+    def embedder(self) -> str: ...
+
+
+def check_rows(config: RowConfig) -> None:
+    """Refuse rows and answers that do not go together."""
+    if config.embedder == "frames" and (config.rows != "values" or config.statics or config.persistence != "none"):
+        raise ValueError('embedder="frames" takes one frame per row: rows="values", no statics, persistence="none".')
+    if config.statics < 0:
+        raise ValueError(f"statics must be at least 0; got {config.statics}.")
+    if config.persistence != "none" and (config.answer == "series" or config.outputs != config.inputs):
+        raise ValueError(
+            f"persistence={config.persistence!r} starts from the values of the channels, so the model must answer per "
+            f"step or query with as many outputs as inputs; got answer={config.answer!r}, {config.outputs} outputs and "
+            f"{config.inputs} inputs."
+        )
+
+
+class Encoded(NamedTuple):
+    """Rows, and what the answers may start from."""
+
+    rows: Tensor  # (B, L, W)
+    known: Known | None  # (B, L + 1, C) before the first and after each row; None where nobody asks
+    ahead: Ahead | None  # (B, L + 1, C) likewise, the next observations
+
+
+class RowEncoder(nn.Module):
+    """Values, observed, times -> rows (B, L, W), and what is known of each channel.
+
+    Args:
+        inputs: C, observed channels.
+        kind: what a row holds, see above.
+        statics: S, numbers of static covariates behind every row, from `batch.static`.
+        persistence: what answers start from, see `Persistence`; "line" reads the next observations.
+
+    What must be fitted is held in buffers: `shift`, `scale`, `low` and `high` (C,) of the values (not with "values",
+    which is the paper's: as they come), and the typical `interval` and `span` of a series, in the data's unit of time.
+    """
+
+    def __init__(self, inputs: int, kind: Rows = "values", statics: int = 0, persistence: str = "none") -> None:
+        super().__init__()
+        one_of("rows", kind, Rows)
+        self.inputs, self.kind, self.statics = inputs, kind, statics
+        self.keeps_known = persistence != "none" or kind == "carried"
+        self.looks_ahead = persistence == "line"
+        self.plain = kind == "values" and statics == 0
+        self.shift: Tensor
+        self.scale: Tensor
+        self.low: Tensor
+        self.high: Tensor
+        self.interval: Tensor
+        self.span: Tensor
+        if kind != "values":
+            self.register_buffer("shift", torch.zeros(inputs))
+            self.register_buffer("scale", torch.ones(inputs))
+            self.register_buffer("low", torch.full((inputs,), -torch.inf))
+            self.register_buffer("high", torch.full((inputs,), torch.inf))
+        self.register_buffer("interval", torch.tensor(1.0))
+        self.register_buffer("span", torch.tensor(1.0))
+
+    def set_scale(self, shift: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> None:
+        """Scale values as `(clip(values, low, high) - shift) / scale` from now on, by channel, (C,) each."""
+        for buffer, given in ((self.shift, shift), (self.scale, scale), (self.low, low), (self.high, high)):
+            buffer.copy_(given)
+
+    def extra_repr(self) -> str:
+        return f"inputs={self.inputs}, kind={self.kind!r}, statics={self.statics}"
+
+    @property
+    def width(self) -> int:
+        """W, numbers per row."""
+        C = self.inputs
+        carried = (5 if self.looks_ahead else 3) * C + 2
+        return {"values": C, "observed": 2 * C, "carried": carried}[self.kind] + self.statics
+
+    def forward(self, batch: IrregularBatch, past: Past | None = None) -> Encoded:
+        """The rows of the batch, from where the series stand."""
+        if self.plain and not self.keeps_known:
+            return Encoded(batch.values, None, None)
+        values, observed = self.scaled(batch)
+        known = follow(values, observed, batch.times, self._before(batch, past)) if self.keeps_known else None
+        ahead = look_ahead(values, observed, batch.times) if self.looks_ahead else None
+        parts = [values]
+        if self.kind == "observed":
+            parts.append(observed.to(values.dtype))
+        elif self.kind == "carried":
+            assert known is not None
+            after = None if ahead is None else ahead.after_rows()
+            parts = self._carried(known.after_rows(), after, observed, batch.times, _gaps(batch, past))
+        return Encoded(self._with_static(parts, batch), known, ahead)
+
+    def queries(self, batch: IrregularBatch, encoded: Encoded, past: Past | None = None) -> Tensor:
+        """(B, Q, W), rows at the query times in which nothing was observed."""
+        asked = batch.query_times
+        assert asked is not None
+        if self.kind != "carried":
+            width = batch.values.shape[2:] if self.kind == "values" else (2 * self.inputs,)
+            return self._with_static([batch.values.new_zeros(*asked.shape, *width)], batch)
+        assert encoded.known is not None
+        count = rows_until(batch.times, batch.lengths, asked)
+        last = torch.cat([_last_time(batch, past)[:, None], batch.times], dim=1).gather(1, count)
+        gap = torch.where(torch.isfinite(last), (asked - last).clamp(min=0), 0)
+        now = encoded.known.at(count)
+        after = None if encoded.ahead is None else encoded.ahead.at(count)
+        nothing = torch.zeros_like(now.latest, dtype=torch.bool)
+        return self._with_static(self._carried(now, after, nothing, asked, gap), batch)
+
+    def scaled(self, batch: IrregularBatch) -> tuple[Tensor, Tensor]:
+        """(B, L, C) values near 1, 0 where nothing was observed, and what was; nothing is on padding."""
+        if tuple(batch.values.shape[2:]) != (self.inputs,):
+            raise ValueError(
+                f"the model was built for rows of shape {(self.inputs,)}; got {tuple(batch.values.shape[2:])}."
+            )
+        values, observed = batch.values, batch.observed & batch.valid[..., None]
+        if self.kind != "values":
+            values = ((values.clamp(self.low, self.high) - self.shift) / self.scale).to(self.shift.dtype)
+        return torch.where(observed, values, 0), observed
+
+    def _carried(self, now: Known, ahead: Ahead | None, observed: Tensor, times: Tensor, gap: Tensor) -> list[Tensor]:
+        """Latest value, fresh or not and age of each channel; interval since the row before, time since the start.
+
+        With `ahead` also the next value, and how far it is. Times enter as logarithms, in typical intervals; what was
+        never observed counts as older than a typical series, what will never be as a typical series away.
+        """
+        dtype = now.latest.dtype
+        elapsed = times.clamp(min=0)
+        age = torch.where(torch.isfinite(now.time), times[..., None] - now.time, elapsed[..., None] + self.span)
+        pace = torch.log1p(torch.stack([gap, elapsed], dim=-1).to(dtype) / self.interval.to(dtype))
+        parts = [now.latest, observed.to(dtype), self._in_spans(age, dtype), pace]
+        if ahead is not None:
+            until = torch.where(torch.isfinite(ahead.time), ahead.time - times[..., None], self.span.to(times.dtype))
+            parts += [ahead.value, self._in_spans(until, dtype)]
+        return parts
+
+    def _in_spans(self, duration: Tensor, dtype: torch.dtype) -> Tensor:
+        """0 for no time at all, 1 for the typical span of a series."""
+        interval, span = self.interval.to(dtype), self.span.to(dtype)
+        return torch.log1p(duration.clamp(min=0).to(dtype) / interval) / torch.log1p(span / interval)
+
+    def _with_static(self, parts: list[Tensor], batch: IrregularBatch) -> Tensor:
+        if self.statics:
+            if batch.static is None or batch.static.shape[1:] != (self.statics,):
+                found = "none" if batch.static is None else tuple(batch.static.shape[1:])
+                raise ValueError(f"the model needs {self.statics} numbers of static covariates; the batch has {found}.")
+            rows = parts[0].shape[1]
+            parts = [*parts, batch.static.to(parts[0].dtype)[:, None].expand(-1, rows, -1)]
+        return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
+
+    def _before(self, batch: IrregularBatch, past: Past | None) -> Known:
+        if past is not None:
+            return past.known
+        like = batch.values if self.kind == "values" else self.shift
+        return nothing_known(batch.values.shape[0], self.inputs, like, batch.times.dtype)
+
+
+def fit_clock(model: nn.Module, batches: Sequence[IrregularBatch]) -> None:
+    """Tell every part of a model that asks for it how long a typical interval and a typical series are."""
+    interval = median_interval(batches)
+    span = max(median_span(batches), interval)
+    for module in model.modules():
+        if isinstance(module, RowEncoder):
+            module.interval.fill_(interval)
+            module.span.fill_(span)
+    if isinstance(first := getattr(model, "first_interval", None), Tensor):
+        first.fill_(interval)
+
+
+def _last_time(batch: IrregularBatch, past: Past | None) -> Tensor:
+    """(B,) of the row before the first of the batch; NaN where there is none."""
+    none = batch.times.new_full((batch.values.shape[0],), torch.nan)
+    return none if past is None else torch.where(past.rows > 0, past.time.to(none.dtype), none)
+
+
+def _gaps(batch: IrregularBatch, past: Past | None) -> Tensor:
+    """(B, L) since the row before, 0 at the first of a series."""
+    before = torch.cat([_last_time(batch, past)[:, None], batch.times], dim=1)[:, :-1]
+    return torch.nan_to_num(batch.times - before, nan=0.0).clamp(min=0)

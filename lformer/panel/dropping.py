@@ -1,0 +1,50 @@
+"""Panels with fewer rows or observations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from lformer.panel.core import Array, Panel
+
+
+def without_rows(panel: Panel, hidden: Array) -> Panel:
+    """The panel without some of its rows; a series may lose all."""
+    shown = ~hidden
+    before = np.concatenate([[0], np.cumsum(shown)])  # shown rows before each row
+    first, ends = before[panel.first], before[panel.first + panel.lengths]
+    return replace(
+        panel,
+        times=panel.times[shown],
+        values=panel.values[shown],
+        observed=None if panel.observed is None else panel.observed[shown],
+        first=first,
+        lengths=ends - first,
+    )
+
+
+def drop_observations(panel: Panel, fraction: float, rng: np.random.Generator) -> Panel:
+    """The panel without some of its observations: single ones, whole rows, and whole channels of a series.
+
+    Of each kind a fraction is dropped; that of the rows differs from series to series, between 0 and twice the
+    fraction. A row in which nothing is left goes, but for the first one of a series.
+
+    Example:
+        >>> panel = Panel.from_list([(range(100), np.ones((100, 2)))])
+        >>> left = drop_observations(panel, 0.2, np.random.default_rng(0))
+        >>> len(left.times) < 100 and bool(left.observed.any())
+        True
+    """
+    panel = panel.compact()
+    observed = np.ones(panel.values.shape, bool) if panel.observed is None else panel.observed
+    owner = np.repeat(np.arange(len(panel)), panel.lengths)
+    channels = rng.random((len(panel), *observed.shape[1:])) < fraction
+    rows = rng.random(len(owner)) < (2 * fraction * rng.random(len(panel)))[owner]
+    single = rng.random(observed.shape, np.float32) < fraction
+    dropped: Array = channels[owner] | rows.reshape(-1, *(1,) * (observed.ndim - 1)) | single
+    left = observed & ~dropped
+    empty: Array = np.logical_not(left.reshape(len(owner), -1).any(axis=1))
+    empty[panel.first[panel.lengths > 0]] = False
+    shown = replace(panel, values=np.where(left, panel.values, 0), observed=left)
+    return without_rows(shown, empty)

@@ -1,0 +1,52 @@
+"""Training on less than there is: what is dropped, how much of it, and that it repeats."""
+
+import numpy as np
+import pytest
+
+from lformer.panel import Panel, drop_observations
+from lformer.parts import PanelPart, Targets
+
+
+def test_dropped_fractions_by_count() -> None:
+    rng = np.random.default_rng(2)
+    panel = Panel.from_list([(np.arange(50.0), rng.standard_normal((50, 4))) for _ in range(400)])
+    left = drop_observations(panel, 0.2, rng)
+    assert left.observed is not None
+    kept = left.observed.sum() / panel.values.size
+    assert kept == pytest.approx(0.8**3, abs=0.02)  # neither channel, row nor observation
+    never = 1 - np.mean([left[[i]].compact().observed.any(axis=0).mean() for i in range(400)])  # type: ignore[union-attr]
+    assert never == pytest.approx(0.2, abs=0.03)
+    assert (left.values[~left.observed] == 0).all()
+    assert (left.lengths >= 1).all()
+    assert np.array_equal(left.first_times(), panel.first_times())
+    same = drop_observations(panel, 0.0, rng)
+    assert np.array_equal(same.values, panel.values)
+
+
+def test_what_is_dropped_differs_from_epoch_to_epoch_and_repeats() -> None:
+    rng = np.random.default_rng(1)
+    panel = Panel.from_list([(np.sort(rng.random(n)), rng.standard_normal((n, 3))) for n in rng.integers(5, 30, 40)])
+    part = PanelPart(panel, Targets(values=np.arange(40.0)[:, None], at="series"), np.arange(40), 7)
+
+    def rows(epoch: int) -> list[list[float]]:
+        found = sorted(part.training_batches(8, epoch, 0.3), key=lambda b: float(b.targets.sum()))  # type: ignore[union-attr]
+        return [b.values.flatten().tolist() for b in found]
+
+    def left(epoch: int) -> dict[int, int]:
+        """How many rows of each series an epoch shows."""
+        found = part.training_batches(8, epoch, 0.3)
+        pairs = [zip(b.index.tolist(), b.lengths.tolist(), strict=True) for b in found]  # type: ignore[union-attr]
+        return {series: length for batch in pairs for series, length in batch}
+
+    assert rows(0) == rows(0)
+    assert left(0) != left(1)
+    asked = np.concatenate([b.targets.flatten() for b in part.training_batches(8, 0, 0.3)])  # type: ignore[union-attr]
+    assert sorted(asked.tolist()) == list(range(40))
+    assert next(b.values.shape for b in part.batches(40)) == (40, panel.lengths.max(), 3)
+
+
+def test_rows_that_are_asked_for_are_not_dropped() -> None:
+    panel = Panel.from_list([(np.arange(4.0), np.ones((4, 1)))])
+    part = PanelPart(panel, Targets(values=np.ones((4, 1), np.float32), at="rows"), np.arange(1), 0)
+    with pytest.raises(ValueError, match="drop_fraction leaves rows out, and these targets stand at rows"):
+        next(part.training_batches(1, 0, 0.5))
