@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 
 from lformer import IrregularBatch, tasks
-from lformer.distributed import World, join
 from lformer.nn import LFormer, LFormerConfig
 from lformer.panel import Panel
 from lformer.parts import PanelPart, Spec, Splits, Targets
-from lformer.train import Result, TimeLimitError, TrainConfig, _seed, fit, seeded
+from lformer.train import Result, TimeLimitError, TrainConfig, fit, seeded
+from lformer.train.distributed import World, join
+from lformer.train.loop import _seed
 
 SERIES, TRAIN, BATCH = 33, 21, 4  # a batch of one series is left over in every epoch, too short for two
 TASK = tasks.regress_points(1)

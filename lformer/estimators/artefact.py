@@ -153,6 +153,10 @@ def _require_known(found: dict[str, Any], path: Path) -> None:
     versions = found.get("versions")
     writer = versions.get("lformer", "?") if isinstance(versions, dict) else "?"
     by = f"it was written by lformer {writer}, this is {__version__}"
+    if version < FORMAT:
+        raise ValueError(
+            f"{path} has format {version}, which this version no longer reads: {by}. Fit and save it again."
+        )
     if version > FORMAT:
         raise ValueError(
             f"{path} has format {version}, but this version reads up to {FORMAT}: {by}. Update: pip install -U lformer"

@@ -9,12 +9,12 @@ import torch
 from lformer import data, tasks
 from lformer.cuda_graphs import CapturedStep, RecordingError, recording
 from lformer.cuda_graphs.shapes import rounded_up
-from lformer.distributed import World
-from lformer.gradients import Gradients
 from lformer.nn import LFormer, LFormerConfig
 from lformer.panel import Panel
 from lformer.parts import PanelPart, Spec, Splits, Targets
 from lformer.train import Report, Result, TrainConfig, fit, seeded
+from lformer.train.distributed import World
+from lformer.train.gradients import Gradients
 
 SERIES = 36
 
@@ -101,7 +101,7 @@ def test_a_step_that_cannot_be_recorded_is_an_ordinary_one_and_the_run_says_so(
 def test_long_batches_and_models_that_do_not_allow_it_are_not_recorded(
     recorded: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lformer.gradients.LAUNCH_BOUND", 4 * 20)
+    monkeypatch.setattr("lformer.train.gradients.LAUNCH_BOUND", 4 * 20)
     run("series")
     assert max(rows for _, rows, _ in recorded) <= 20
     recorded.clear()
@@ -113,7 +113,7 @@ def test_long_batches_and_models_that_do_not_allow_it_are_not_recorded(
 @pytest.mark.parametrize(("size", "replay", "expected"), [(1, True, True), (2, True, False), (1, False, False)])
 def test_one_process_alone_records(size: int, replay: bool, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several would have to exchange their gradients within the step."""
-    monkeypatch.setattr("lformer.gradients.DistributedDataParallel", lambda module, **options: module)
+    monkeypatch.setattr("lformer.train.gradients.DistributedDataParallel", lambda module, **options: module)
     model = LFormer(LFormerConfig(inputs=2, outputs=1, width=32, heads=2))
     world = World(torch.device("cpu"), rank=0, size=size)
     gradients = Gradients(model, TASKS["series"], world, precision="tf32", replay=replay)

@@ -140,9 +140,9 @@ def test_the_files_are_plain_and_as_readable_as_any_other(saved: Path) -> None:
     usual = (saved.parent / "usual").stat().st_mode
     assert all(entry.stat().st_mode == usual for entry in saved.iterdir())
     found = json.loads((saved / "estimator.json").read_text(encoding="utf-8"))
-    assert found["format"] == 1
+    assert found["format"] == 2
     assert found["fitted"]["classes_"]["values"] == ["größer", "ill", "well"]
-    assert [entry["name"] for entry in found["features"]["statics"]] == ["age", "site"]
+    assert [entry["name"] for entry in found["features"]["covariates"]] == ["age", "site"]
     assert found["versions"].keys() == {"lformer", "python", "torch", "numpy", "scikit-learn"}
 
 
@@ -251,7 +251,7 @@ def test_damage_of_any_of_the_six_is_named(any_saved: Path) -> None:
             load(any_saved)
         (any_saved / "estimator.json").write_text(text, encoding="utf-8")
     changed(any_saved, "format", to=99)
-    with pytest.raises(ValueError, match=r"format 99, but this version reads up to 1: .*pip install -U lformer"):
+    with pytest.raises(ValueError, match=r"format 99, but this version reads up to 2: .*pip install -U lformer"):
         load(any_saved)
 
 
@@ -295,8 +295,11 @@ def test_newer_formats_and_unknown_classes_ask_for_an_update(saved: Path) -> Non
     changed(saved, "class", to="os.system")
     with pytest.raises(ValueError, match=r"holds a 'os\.system', but this version knows LFormerClassifier"):
         load(saved)
-    changed(saved, "format", to=2)
-    with pytest.raises(ValueError, match=r"format 2, but this version reads up to 1: .*pip install -U lformer"):
+    changed(saved, "format", to=1)
+    with pytest.raises(ValueError, match=r"format 1, which this version no longer reads: .*Fit and save it again"):
+        load(saved)
+    changed(saved, "format", to=3)
+    with pytest.raises(ValueError, match=r"format 3, but this version reads up to 2: .*pip install -U lformer"):
         load(saved)
     changed(saved, "format", to="x")
     with pytest.raises(ValueError, match="has no format number"):
@@ -311,7 +314,9 @@ def test_newer_formats_and_unknown_classes_ask_for_an_update(saved: Path) -> Non
         (("fitted", "classes_", "values"), ["a"], "classes_: 1 where the rest of the file needs 3"),
         (("fitted", "classes_", "dtype"), "<M8[s]", "no array can have the type"),
         (("features", "channels"), ["k"], "known: 2 where the rest of the file needs 1"),
-        (("features", "statics"), [], r"inputs of the model: \d+ where the rest of the file needs \d+"),
+        (("features", "covariates"), [], r"static covariates of the model: \d+ where the rest of the file needs 0"),
+        (("config", "inputs"), 5, "inputs of the model: 5 where the rest of the file needs 2"),
+        (("task", "shift"), [1.0], "shift and scale must have"),
         (("parameters", "colour"), "red", "unexpected keyword argument 'colour'"),
         (("config", "colour"), "red", "unexpected keyword argument 'colour'"),
         (("config", "mu"), "red", "mu must be one of"),

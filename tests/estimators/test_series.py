@@ -124,7 +124,7 @@ def test_several_outputs_static_covariates_and_weights() -> None:
     model = LFormerRegressor(**SMALL, max_epochs=40, patience=None).fit(X, y)
     assert model.predict(X).shape == (60, 2)
     assert model.score(X, y) > 0.8  # nothing but the covariates tells the age
-    with pytest.raises(ValueError, match=r"trained with static covariates age, site"):
+    with pytest.raises(ValueError, match=r"trained with the static covariates age, site"):
         model.predict(Panel.from_list(series))
     weights = np.where(age > 60, 1.0, 0.0)
     one_sided = LFormerRegressor(**SMALL, max_epochs=40, patience=None).fit(X, age, sample_weight=weights)

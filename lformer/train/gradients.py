@@ -13,10 +13,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lformer.batch import IrregularBatch
 from lformer.cuda_graphs import CapturedStep, RecordingError, capture_step, pad_to_bucket, recording
-from lformer.distributed import World
 from lformer.evaluate import as_precise
 from lformer.ops.checks import skip_value_checks
 from lformer.tasks import Task
+from lformer.train.distributed import World
 
 Precision = Literal["tf32", "float32", "bf16", "float64"]
 LAUNCH_BOUND = (

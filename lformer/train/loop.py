@@ -20,19 +20,19 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from lformer import checkpoint
-from lformer.activations import largest_activation
 from lformer.batch import IrregularBatch
 from lformer.devices import device_of
-from lformer.distributed import World, join
 from lformer.evaluate import as_precise, evaluate
-from lformer.gradients import Gradients, Precision, autocast
-from lformer.logs import log_to
 from lformer.nn.rows import fit_clock
 from lformer.ops.precision import tf32
 from lformer.parts import Part, Splits
-from lformer.progress import TrainingBar
 from lformer.tasks import Task
+from lformer.train import checkpoint
+from lformer.train.activations import largest_activation
+from lformer.train.distributed import World, join
+from lformer.train.gradients import Gradients, Precision, autocast
+from lformer.train.logs import log_to
+from lformer.train.progress import TrainingBar
 
 History = list[dict[str, float]]  # of every epoch its number, the loss and the validation metrics
 Report = Callable[[dict[str, float]], None]

@@ -1,0 +1,21 @@
+"""The one trainer: `fit(model, task, splits, config)`."""
+
+from lformer.train.loop import (
+    DivergedError,
+    History,
+    Report,
+    Result,
+    TimeLimitError,
+    TrainConfig,
+    best_epoch,
+    finished,
+    fit,
+    rate_share,
+    rounding,
+    seeded,
+)
+
+__all__ = [
+    "DivergedError", "History", "Report", "Result", "TimeLimitError", "TrainConfig", "best_epoch", "finished", "fit",
+    "rate_share", "rounding", "seeded",
+]  # fmt: skip
