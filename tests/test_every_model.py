@@ -367,6 +367,7 @@ def test_an_answer_may_start_from_a_guess(name: str, answer: str, rows: str, per
 def test_neither_padding_nor_company_changes_a_guess(name: str, answer: str, persistence: str) -> None:
     choices: dict[str, object] = {"rows": "carried", "persistence": persistence, "outputs": 3}
     model, made = build(name, answer, choices), arrays(answer)
+    made["values"][0, :, 0] = torch.nan  # one channel is never observed, so that its default counts
     batch = whole(made, lengths=torch.tensor([20, 0, 7, 1]))
     padding = ~batch.valid
     values = torch.where(padding[..., None], 1e3, batch.values)

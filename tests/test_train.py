@@ -24,7 +24,7 @@ from lformer.evaluate import evaluate, predict
 from lformer.metrics import Mean
 from lformer.ops import checks
 from lformer.tasks import Task
-from lformer.train import DivergedError, Report, Result, TrainConfig, fit, rate_share, seeded
+from lformer.train import DivergedError, Report, Result, TrainConfig, fit, loop, rate_share, seeded
 
 CONFIG = recipe("spiral-0.02").config("lformer", data.load("spiral-0.02").spec)
 TASK = tasks.trajectory()
@@ -443,13 +443,13 @@ def test_the_trainer_imports_torch_numpy_and_rich_alone() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_model_is_tested_on_the_gpu_that_trained_it_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    evaluate = train.evaluate
+    evaluate = loop.evaluate
 
     def watched(model: LFormer, *arguments: Any) -> dict[str, float]:
         seen.append((next(model.parameters()).device.type, torch.get_float32_matmul_precision()))
         return evaluate(model, *arguments)
 
-    monkeypatch.setattr(train, "evaluate", watched)
+    monkeypatch.setattr(loop, "evaluate", watched)
     model, _ = short_run(epochs=1, device="gpu")
     assert set(seen) == {("cuda", "high")}
     assert next(model.parameters()).device.type == "cpu"

@@ -159,9 +159,7 @@ def test_dates_of_python_numpy_and_pandas_in_any_zone_are_instants() -> None:
 
 def test_covariates_are_asked_for() -> None:
     model = fitted(LFormerPointRegressor, streaming=True)
-    with pytest.raises(
-        ValueError, match=r"the static covariates age, site; missing here: \['age', 'site'\]"
-    ):
+    with pytest.raises(ValueError, match=r"the static covariates age, site; missing here: \['age', 'site'\]"):
         model.stream()
     with pytest.raises(ValueError, match=r"missing here: \['site'\]"):
         model.stream({"age": 40})
