@@ -21,7 +21,7 @@ from lformer.estimators.devices import choose, placed
 from lformer.estimators.features import Features
 from lformer.estimators.hub import HubMixin
 from lformer.estimators.inputs import as_panel
-from lformer.estimators.naive import best_naive, warn_if_it_loses
+from lformer.estimators.naive import Naive, fit_naive, warn_if_it_loses
 from lformer.evaluate import predict
 from lformer.nn import LFormer, LFormerConfig
 from lformer.nn.ensemble import Ensemble
@@ -100,6 +100,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
 
     model_: LFormer | Ensemble
     features_: Features
+    _naive: Naive | None = None  # what it was compared with in `fit`; not saved
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -139,7 +140,8 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             trained.append(model.cpu().eval())
             scores.append(result.validation[task.monitor])
             if n == 0:
-                self.naive_, self.naive_score_ = best_naive(task, splits, scale, self.batch_size)
+                self._naive = fit_naive(task, splits, scale, self.batch_size)
+                self.naive_, self.naive_score_ = self._naive.name, self._naive.score
             mark = {"member": n} if self.members > 1 else {}
             self.history_ += [mark | row for row in result.history]
             self.n_iter_ = max(self.n_iter_, result.epochs)

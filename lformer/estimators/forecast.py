@@ -81,13 +81,28 @@ class _RecordEstimator(LFormerEstimator):
             return -evaluate(model, self.task_, part, self.batch_size)["mse_unseen"]
 
     def baseline_score(self, X: Any, y: None = None) -> float:
-        """What `score` would be with the best simple rule: latest value, mean so far, line between neighbours."""
+        """What `score` would be with the best of the simple rules that `compare` knows."""
+        return max(score for name, score in self.compare(X).items() if name != type(self).__name__)
+
+    def compare(self, X: Any) -> dict[str, float]:
+        """The score of the model and of simple rules, all on the same hidden rows of X.
+
+        Rules are the latest value and the mean so far of a channel and, to interpolate, the line between neighbours;
+        after `fit` also least squares on latest value, mean and age. A model that was loaded has no least squares.
+        """
         check_is_fitted(self, "model_")
-        part, task = in_deviations(self._with_hidden_rows(X), self.task_, scale_of(self.model_))
-        rules = [naive(name, task.outputs, task) for name in RULES[task.name]]
-        for rule in rules:
+        part = self._with_hidden_rows(X)
+        with self._answering() as model:
+            scores = {type(self).__name__: -evaluate(model, self.task_, part, self.batch_size)["mse_unseen"]}
+        part, task = in_deviations(part, self.task_, scale_of(self.model_))
+        rules = {name: naive(name, task.outputs, task) for name in RULES[task.name]}
+        for rule in rules.values():
             rule.set_mean(torch.zeros(task.outputs))  # in deviations, the mean of training is 0
-        return max(-evaluate(rule, task, part, self.batch_size)["mse_unseen"] for rule in rules)
+        if self._naive is not None:
+            rules = self._naive.rules
+        return scores | {
+            name: -evaluate(rule, task, part, self.batch_size)["mse_unseen"] for name, rule in rules.items()
+        }
 
     def _with_hidden_rows(self, X: Any) -> PanelPart:
         """Series of X with some of their rows hidden, always the same ones, and asked for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -50,10 +50,10 @@ class Constant(nn.Module):
         return cls(torch.zeros(task.outputs))  # targets are scaled, so their mean is 0
 
 
-def naive(name: str, inputs: int, task: Task) -> Any:
+def naive(name: str, inputs: int, task: Task, **more: Any) -> Any:
     """A simple rule of the registry for a task on so many channels."""
     entry = BASELINES[name]
-    return entry.model(entry.config(inputs=inputs, outputs=task.outputs, answer=task.answer))
+    return entry.model(entry.config(inputs=inputs, outputs=task.outputs, answer=task.answer, **more))
 
 
 def in_deviations(part: PanelPart, task: Task, scale: Scale) -> tuple[PanelPart, Task]:
@@ -63,25 +63,32 @@ def in_deviations(part: PanelPart, task: Task, scale: Scale) -> tuple[PanelPart,
     return replace(part, panel=scale.apply(part.panel), targets=targets), replace(task, shift=(), scale=())
 
 
-def best_naive(task: Task, splits: Splits[PanelPart], scale: Scale, batch_size: int) -> tuple[str, float]:
-    """The best of what one would try first, and the monitored metric of it on the validation part."""
-    train, validation = splits.train.compact(), splits.validation.compact()
-    models: dict[str, Any]
+class Naive(NamedTuple):
+    """What one would try first, fitted on the training part; the best of it on the validation part."""
+
+    name: str
+    score: float  # the monitored metric
+    rules: dict[str, Any]  # all that were tried
+
+
+def fit_naive(task: Task, splits: Splits[PanelPart], scale: Scale, batch_size: int) -> Naive:
+    """Fit on the training part and compare on the validation part what one would try first."""
+    train, validation, spec = splits.train.compact(), splits.validation.compact(), splits.spec
+    rules: dict[str, Any]
     if task.name in RULES:
-        names = (*RULES[task.name], "linear")
         (train, _), (validation, task) = (in_deviations(part, task, scale) for part in (train, validation))
-        models = {name: naive(name, task.outputs, task) for name in names}
+        rules = {name: naive(name, task.outputs, task) for name in (*RULES[task.name], "linear")}
     elif task.answer == "step":
-        models = {"the class shares" if task.name == "classify-points" else "the mean": Constant.of(train, task)}
+        rules = {"the class shares" if task.name == "classify-points" else "the mean": Constant.of(train, task)}
     else:
-        models = {"boosting": naive("boosting", splits.spec.inputs, task)}
-    found = {}
-    for name, model in models.items():
-        if not isinstance(model, Constant):
-            model.fit(train, task)
-        found[name] = evaluate(model, task, validation, batch_size)[task.monitor]
-    best = (min if task.direction == "min" else max)(found, key=lambda name: found[name])
-    return best, found[best]
+        rules = {"boosting": naive("boosting", spec.inputs, task, statics=spec.statics)}
+    scores = {}
+    for name, rule in rules.items():
+        if not isinstance(rule, Constant):
+            rule.fit(train, task)
+        scores[name] = evaluate(rule, task, validation, batch_size)[task.monitor]
+    best = (min if task.direction == "min" else max)(scores, key=lambda name: scores[name])
+    return Naive(best, scores[best], rules)
 
 
 def warn_if_it_loses(estimator: str, task: Task, score: float, naive: str, naive_score: float) -> None:
