@@ -151,7 +151,7 @@ def test_more_padding_changes_no_answer_and_no_loss(at: str) -> None:
     expected, answer = model(batch), model(longer)
     cut = answer if at == "series" else answer[:, : shape[1]]
     assert relative_error(cut, expected) < 1e-12
-    loss = [metrics.mean_loss(metrics.squared, model(b), b) for b in (batch, longer)]
+    loss = [metrics.mean_loss(metrics.squared(model(b), b.targets), b) for b in (batch, longer)]
     assert relative_error(loss[1], loss[0]) < 1e-12
 
 

@@ -174,8 +174,8 @@ GUESSES: dict[str, Literal["latest", "line"]] = {
 }
 
 
-# Carried rows with answers that start from a guess want small ends and a falling rate; chosen on the validation parts of
-# PhysioNet and USHCN, extrapolate, seed 42.
+# Carried rows with answers that start from a guess want small ends and a falling rate: chosen on the validation parts
+# of PhysioNet and USHCN, extrapolate, seed 42.
 SMALL_ENDS = {"rows": "carried", "embedder_layers": 1, "head_layers": 1, "time_embedding": "relative", "dropout": 0.1}
 FALLING_RATE = {
     "lr": 2e-3, "schedule": "cosine", "epochs": 100, "warmup": 0.05, "clip": 1.0, "weight_decay": 0.1, "patience": None,

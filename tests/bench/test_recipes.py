@@ -178,7 +178,8 @@ def test_a_variant_changes_what_its_name_says_and_nothing_else() -> None:
         assert ours.model == {**paper_s.model, "rows": name}
         assert (ours.train, ours.data) == (paper_s.train, paper_s.data)
     ours = recipe("physionet", "extrapolate", variant="persistence")
-    assert ours.model == {**paper_s.model, "rows": "carried", "persistence": "latest", "dropout": 0.1}
+    ends = {"embedder_layers": 1, "head_layers": 1, "time_embedding": "relative", "dropout": 0.1}
+    assert ours.model == {**paper_s.model, "rows": "carried", "persistence": "latest", **ends}
     changed = {
         "lr": 2e-3, "schedule": "cosine", "epochs": 100, "warmup": 0.05, "clip": 1.0, "weight_decay": 0.1,
         "patience": None,
@@ -237,7 +238,7 @@ def test_every_best_recipe_builds_and_learns(dataset: str, task: str) -> None:
 
 
 def test_a_best_recipe_that_is_not_there_is_named() -> None:
-    with pytest.raises(ValueError, match="no best recipe of ours for scp1 classify yet; there is one for physionet cl"):
+    with pytest.raises(ValueError, match="no best recipe of ours for scp1 classify yet; there is one for physionet ex"):
         recipe("scp1", variant="best")
 
 

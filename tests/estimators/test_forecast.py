@@ -91,8 +91,13 @@ def test_trends_are_forecast() -> None:
     scale = model.task_.scale[0]
     assert model.score(unseen) == pytest.approx(-error / scale**2, rel=1e-3)
     before = np.concatenate([np.full((len(a), 1), v.mean()) for a, (_, v) in zip(asked, known, strict=True)])
-    naive = min(np.mean((guess - truth) ** 2) for guess in (last, before))
-    assert model.baseline_score(unseen) == pytest.approx(-naive / scale**2, rel=1e-4)
+    scores = model.compare(unseen)
+    assert scores["last-value"] == pytest.approx(-np.mean((last - truth) ** 2) / scale**2, rel=1e-4)
+    assert scores["series-mean"] == pytest.approx(-np.mean((before - truth) ** 2) / scale**2, rel=1e-4)
+    assert scores["LFormerForecaster"] == model.score(unseen)
+    others = {name: score for name, score in scores.items() if name != "LFormerForecaster"}
+    assert others.keys() == {"last-value", "series-mean", "linear"}
+    assert model.baseline_score(unseen) == max(others.values())
 
 
 @pytest.mark.parametrize("kind", BOTH)
