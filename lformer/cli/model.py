@@ -94,12 +94,15 @@ def fit(
     seed: Annotated[int, typer.Option(help="Of split and weights; the same seed repeats the run.")] = 42,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
-    """Train on 85 % of the series of a table, test on the others beside a constant, and save that model.
+    """Train on 85 % of the series of a table, test on the others beside a simple answer, and save that model.
 
     Exit code 0: the model is saved. 1: something is wrong with the data. 2: something is wrong with the request.
     """
+    import warnings
+
     from lformer.cli import read_table, scores
     from lformer.estimators import artefact
+    from lformer.estimators.naive import LosesToNaiveWarning
 
     with clear_errors():
         artefact.free_place(out)
@@ -127,12 +130,18 @@ def fit(
         train, test = _split(len(panel), truth if task is Goal.classify else None, seed)
         more = {"horizon": read_table.horizon(horizon, panel)} if horizon else {}
         model = _estimator(task)(max_epochs=epochs, random_state=seed, verbose=int(not quiet), **more)
-        model.fit(panel[train], _of(truth, train))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LosesToNaiveWarning)  # said below
+            model.fit(panel[train], _of(truth, train))
         found = _scores(model, task, panel[test], _of(truth, train), _of(truth, test))
         artefact.save(model, out, columns)
     worse = scores.show(found, len(train), len(test))
     _say(worse) if worse else None
     _say(f"{panel!r}; best of {model.n_iter_} epochs.")
+    _say(
+        f"Validation {model.task_.monitor}: {model.validation_score_:.4g}; {model.naive_} on the same series: "
+        f"{model.naive_score_:.4g}" + (", which is better." if model.loses_ else ".")
+    )
     ask = " --at TIME" if task.of_records else ""
     _say(f"Model: {out}   Use it: lformer predict {out} NEW.csv{ask} --out predictions.csv")
 

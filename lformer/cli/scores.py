@@ -1,4 +1,4 @@
-"""How good a model is on series it has not seen, beside an answer that is always the same."""
+"""How good a model is on series it has not seen, beside an answer that anybody could give."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lformer.panel import Array, Panel
 
 HIDDEN = "MSE of hidden rows"
 LOWER_IS_BETTER = ("MAE", "RMSE", HIDDEN)
-Scores = dict[str, tuple[float, float]]  # metric: of the model, of a constant
+Scores = dict[str, tuple[float, float]]  # metric: of the model, of a simple answer
 
 
 def of_classes(classes: Array, probability: Array, known: Array, truth: Array) -> Scores:
@@ -36,18 +36,18 @@ def of_numbers(told: Array, known: Array, truth: Array) -> Scores:
 
 
 def of_records(model: Any, panel: Panel) -> Scores:
-    """The error on rows that are hidden, in deviations of each channel, beside that of the channel's mean."""
+    """The error on rows that are hidden, in deviations of each channel, beside that of the best simple rule."""
     return {HIDDEN: (-model.score(panel), -model.baseline_score(panel))}
 
 
 def show(scores: Scores, train: int, test: int) -> str:
-    """Print the scores; what is to be said if the model is no better than the constant, else nothing."""
+    """Print the scores; what is to be said if the model is no better than a simple answer, else nothing."""
     table = Table(title=f"{test:,} series held out, {train:,} to train and choose the epoch")
-    for column in ("metric", "model", "constant"):
+    for column in ("metric", "model", "simple"):
         table.add_column(column, justify="left" if column == "metric" else "right")
     for metric, pair in scores.items():
         table.add_row(metric, *(f"{number:.4g}" for number in pair))
     console.print(table)
-    metric, (model, constant) = next(iter(scores.items()))
-    better = model < constant if metric in LOWER_IS_BETTER else model > constant
-    return "" if better else f"By {metric} the model is no better than a constant: more series or epochs may help."
+    metric, (model, simple) = next(iter(scores.items()))
+    better = model < simple if metric in LOWER_IS_BETTER else model > simple
+    return "" if better else f"By {metric} the model is no better than a simple answer: more series or epochs may help."

@@ -2,6 +2,7 @@
 
 from lformer.estimators.artefact import load
 from lformer.estimators.forecast import LFormerForecaster, LFormerInterpolator
+from lformer.estimators.naive import LosesToNaiveWarning
 from lformer.estimators.points import LFormerPointClassifier, LFormerPointRegressor
 from lformer.estimators.series import LFormerClassifier, LFormerRegressor
 from lformer.estimators.summaries import Summaries
@@ -13,6 +14,7 @@ __all__ = [
     "LFormerPointClassifier",
     "LFormerPointRegressor",
     "LFormerRegressor",
+    "LosesToNaiveWarning",
     "Summaries",
     "load",
 ]

@@ -148,7 +148,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         self.task_ = task
         self.model_ = trained[0] if self.members == 1 else Ensemble(trained).eval()
         self.validation_score_ = scores[0]
-        warn_if_it_loses(type(self).__name__, task, scores[0], self.naive_, self.naive_score_)
+        self.loses_ = warn_if_it_loses(type(self).__name__, task, scores[0], self.naive_, self.naive_score_)
         return self
 
     def save(self, folder: str | Path) -> None:

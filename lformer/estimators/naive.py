@@ -91,12 +91,14 @@ def fit_naive(task: Task, splits: Splits[PanelPart], scale: Scale, batch_size: i
     return Naive(best, scores[best], rules)
 
 
-def warn_if_it_loses(estimator: str, task: Task, score: float, naive: str, naive_score: float) -> None:
-    """Tell the user what a simple rule would have reached, if that is better."""
-    if task.better(naive_score, score):
+def warn_if_it_loses(estimator: str, task: Task, score: float, naive: str, naive_score: float) -> bool:
+    """Whether a simple rule is better; if so the user is told what it would have reached."""
+    loses = task.better(naive_score, score)
+    if loses:
         warnings.warn(
             f"{estimator} loses to {naive} on the validation series: {task.monitor} {score:.4g} against "
             f"{naive_score:.4g}. Train longer (max_epochs), give it more series, or use the simple rule.",
             LosesToNaiveWarning,
             stacklevel=4,
         )
+    return loses

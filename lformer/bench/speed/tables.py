@@ -1,4 +1,4 @@
-"""The studies as tables: rows of text, Markdown, and the part of them that the README shows."""
+"""The studies as tables: rows of text, Markdown, and the part of them that docs/speed.md shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lformer.bench.speed.machine import Precision
 from lformer.bench.speed.throughput import MODES, Rate
 
 Rows = list[list[str]]
-SHOWN = (1024, 4096, 16_384, 32_768, 131_072)  # lengths that the README has room for
+SHOWN = (1024, 4096, 16_384, 32_768, 131_072)  # lengths that docs/speed.md has room for
 PRECISION: dict[Precision, str] = {"tf32": "TF32", "bf16": "bf16"}
 
 
@@ -114,8 +114,8 @@ def page(record: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def readme(record: dict[str, Any]) -> str:
-    """What the README shows of a GPU."""
+def highlights(record: dict[str, Any]) -> str:
+    """The part of it that docs/speed.md shows."""
     cells, rates = lengths_of(record), throughput_of(record)
     batch = cells[0].batch
     near = [d for d in _telling(record) if not d.model.startswith("lformer-plain") and "eager" not in d.what]
