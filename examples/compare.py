@@ -1,7 +1,7 @@
 """Cross-validation beside gradient boosting on summary features.
 
 Before a sequence model is believed, it should stand beside something simple on the same folds. Here are two questions
-about the same simulated ward. One hangs on what happened together, the other on a level. A reader should know which
+about the same simulated ward. One depends on what happened together, the other on a level. A reader should know which
 of the two their own question resembles.
 
 Run it from top to bottom.

@@ -65,14 +65,14 @@ print(X)
 #
 # ## Learning
 #
-# There is no target. The interpolator hides half of the rows of copies of each record and learns to tell them from
+# There is no target. The interpolator hides half of the rows of copies of each record and learns to predict them from
 # the rest. A row in which the air is missing is still a row, since the soil was read. Twenty epochs are few; more
 # are better.
 
 # %%
 model = LFormerInterpolator(lr=5e-3, max_epochs=20, random_state=0).fit(X[:TRAIN])
-score, mean_alone = model.score(X[TRAIN:]), model.baseline_score(X[TRAIN:])
-print(f"score ≈ {score:.2f}; the mean of each channel would have {mean_alone:.2f}")
+score, simple = model.score(X[TRAIN:]), model.baseline_score(X[TRAIN:])
+print(f"score ≈ {score:.2f}; the best simple rule has {simple:.2f}")
 
 # %% [markdown]
 # ## Asking
@@ -83,10 +83,10 @@ print(f"score ≈ {score:.2f}; the mean of each channel would have {mean_alone:.
 # %%
 clock = pd.date_range("2024-06-01", periods=6 * 24 * DAYS, freq="10min")
 hours = np.asarray((clock - clock[0]) / pd.Timedelta("1h"))
-told = model.predict(X[TRAIN:], query_times=clock)
+predicted = model.predict(X[TRAIN:], query_times=clock)
 
 ours, line = [], []
-for (stamps, values), climate, answer in zip(X[TRAIN:], climates[TRAIN:], told, strict=True):
+for (stamps, values), climate, answer in zip(X[TRAIN:], climates[TRAIN:], predicted, strict=True):
     seen = ~np.isnan(values[:, 0])
     at = (stamps[seen] - np.datetime64("2024-06-01")) / np.timedelta64(1, "h")
     widest = np.diff(at).argmax()
@@ -109,7 +109,7 @@ assert np.mean(ours) < 0.75 * np.mean(line)
 stamps, values = X[TRAIN]
 figure, axis = plt.subplots(figsize=(9, 3.2), layout="constrained")
 axis.plot(clock, air(hours, *climates[TRAIN]), color="0.82", linewidth=5, label="truth")
-axis.plot(clock, told[0][:, 0], label="told, every ten minutes")
+axis.plot(clock, predicted[0][:, 0], label="predicted, every ten minutes")
 axis.plot(stamps, values[:, 0], "o", color="black", markersize=4, label="air, observed")
 axis.plot(stamps, values[:, 1], "x", color="tab:brown", markersize=4, label="soil, observed")
 axis.set(ylabel="°C")

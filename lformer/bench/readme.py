@@ -33,20 +33,21 @@ MODELS = ("lformer", "gru", "transformer", "mamba ‡")
 def results(found: Iterable[Record]) -> str:
     """The headline rows of the summary, as far as there are records."""
     header, ruler, *body = tables.summary(found).splitlines()
-    chosen = [line for line in body if any(line.startswith(f"| {s} | {m}") for s, m in HEADLINES)]
-    return "\n".join([header, ruler, *chosen])
+    starts = [f"| {subject} | {metric}" for subject, metric in HEADLINES]
+    return "\n".join([header, ruler, *(line for start in starts for line in body if line.startswith(start))])
 
 
 def speed(cpu: dict[str, Any], cuda: dict[str, Any]) -> str:
     """Milliseconds of LFormer, and how many times as long its peers take."""
     rows = [["", *MODELS]]
+    on_cpu, on_gpu = cpu["cells"], cuda["lengths"] + cuda["anchors"]
     for device, cells, work, length in (
-        ("two CPU cores", cpu["cells"], "training step", 1024),
-        ("two CPU cores", cpu["cells"], "training step", 8192),
-        ("H200", cuda["lengths"] + cuda["anchors"], "training step", 1024),
-        ("H200", cuda["lengths"] + cuda["anchors"], "training step", 32_768),
-        ("H200", cuda["lengths"] + cuda["anchors"], "replayed step", 1024),
-        ("H200", cuda["lengths"] + cuda["anchors"], "replayed step", 32_768),
+        ("two CPU cores", on_cpu, "training step", 1024),
+        ("two CPU cores", on_cpu, "training step", 8192),
+        ("H200", on_gpu, "training step", 1024),
+        ("H200", on_gpu, "training step", 32_768),
+        ("H200", on_gpu, "replayed step", 1024),
+        ("H200", on_gpu, "replayed step", 32_768),
     ):
         own = {c["model"]: c for c in cells if (c.get("work"), c["batch"], c["length"]) == (work, 8, length)}
         rows.append([f"{device}: {work}, 8 × {length:,} rows", *_times(own)])

@@ -53,7 +53,7 @@ def run(
         time_limit: seconds after which the cell counts as out of time, "OOT".
         device: "auto", "cpu" or "gpu", as in `TrainConfig`.
         progress: show a bar.
-        report: told of every epoch.
+        report: called after every epoch.
         log: "none", "csv" or "tensorboard".
 
     Returns:

@@ -28,7 +28,7 @@ def download(remote: Remote, folder: Path, report: Report = lambda done, total: 
     Args:
         remote: its address, and its hashes if anybody has published them.
         folder: where it goes.
-        report: told of the progress.
+        report: called with the progress.
 
     Returns:
         The file, and how it was verified: "published", "recorded" (equal to an earlier download) or "first" (nothing to

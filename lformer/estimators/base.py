@@ -160,7 +160,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     def stream(self, static: Mapping[str, Any] | None = None) -> Stream:
         """Open a series that comes in row by row, with its covariates if there are any; needs `streaming=True`.
 
-        It runs on the CPU whatever `device` says: a single row is less work than a GPU takes to be told of it.
+        It runs on the CPU whatever `device` says: launching the work on a GPU takes longer than one row on a CPU.
         """
         from lformer.estimators.stream import Stream
 
@@ -168,7 +168,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def _decode(self, outputs: torch.Tensor) -> Array:
-        """What the user is told, (..., O), from what the model puts out, (..., O)."""
+        """Answers as the user gets them, (..., O), from what the model puts out, (..., O)."""
 
     def _series(self, X: Any, reset: bool = False) -> Panel:
         """The series of X; a plain table (n, time) must be as wide as the one of `fit`."""

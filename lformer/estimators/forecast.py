@@ -1,6 +1,6 @@
 """LFormerInterpolator and LFormerForecaster: the values of a series at times that were not observed.
 
-Both hide rows they know from copies of the training series, and learn to tell their values from what is left.
+Both hide rows they know from copies of the training series, and learn to predict their values from what is left.
 """
 
 from __future__ import annotations

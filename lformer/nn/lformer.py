@@ -155,7 +155,7 @@ class LFormer(nn.Module):
         torch.Size([8, 2])
     """
 
-    recordable = True  # what it does hangs on shapes, never on values, so its steps may be replayed as CUDA graphs
+    recordable = True  # what it does depends on shapes, never on values, so its steps may be replayed as CUDA graphs
 
     def __init__(self, config: LFormerConfig) -> None:
         super().__init__()

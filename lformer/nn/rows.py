@@ -6,7 +6,7 @@
 
 It sees values, times and what was observed, not the future, and keeps a state: a whole series, pieces of it and single
 rows are encoded alike. Only where answers start from the line between neighbours do "carried" rows also hold the next
-value of each channel and how far it is. Static covariates stand behind every row, the same in each.
+value of each channel and how far it is. Static covariates are appended to every row, the same in each.
 """
 
 from __future__ import annotations

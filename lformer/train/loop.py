@@ -135,7 +135,7 @@ def fit(
         folder: where the checkpoint goes. If it holds that of an interrupted run of the same thing, that run is
             continued. Nothing is written if None.
         progress: show a bar with the loss.
-        report: told of every epoch: its number, the training loss and the validation metrics.
+        report: called after every epoch with its number, the training loss and the validation metrics.
 
     Returns:
         Metrics of the test and validation part, the history and the time taken; the same in every process.

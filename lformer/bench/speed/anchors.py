@@ -7,7 +7,7 @@ from typing import NamedTuple
 from lformer.bench.speed.cells import Cell
 from lformer.bench.speed.throughput import Rate
 
-MARK = " ‡"  # behind the name of a model
+MARK = " ‡"  # after the name of a model
 NOTE = "‡ not of this run: Mamba by its own CUDA kernels, measured elsewhere on one H200, in TF32 unless said."
 
 MAMBA_LENGTHS = (
