@@ -231,7 +231,7 @@ class IrregularBatch:
 
 
 def _longer(tensor: Tensor, n: int) -> Tensor:
-    """(B, L, ...) -> (B, n, ...), zeros behind."""
+    """(B, L, ...) -> (B, n, ...), zeros after them."""
     B, L, *rest = tensor.shape
     return tensor if n == L else torch.cat([tensor, tensor.new_zeros(B, n - L, *rest)], dim=1)
 

@@ -1,14 +1,24 @@
-"""What holds for all tests: their order, memory that is NaN until it is written, products that stay as they were."""
+"""What holds for all tests: order, random numbers, memory that is NaN until written, products as they were."""
 
 from collections.abc import Iterator
 
 import pytest
 import torch
+from hypothesis import settings
+
+settings.register_profile("repeatable", derandomize=True, deadline=None)  # the same examples at every run
+settings.load_profile("repeatable")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The kernels first: their files take longest, each in one piece, and would keep one process busy at the end."""
     items.sort(key=lambda item: "fused" not in item.path.parts)
+
+
+@pytest.fixture(autouse=True)
+def same_random_numbers() -> None:
+    """A test draws the same numbers whichever ran before it in its process."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)

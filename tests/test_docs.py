@@ -1,6 +1,6 @@
 """The pages under docs/ run: every Python block of a page, in order, and it prints what the page says.
 
-A page says it in a comment behind a `print`, or in a `text` block right after. A line with ≈ holds figures of training,
+A page says it in a comment after a `print`, or in a `text` block right after. A line with ≈ holds figures of training,
 which may differ between machines in the last digits; all others must be the same letter by letter.
 """
 

@@ -263,13 +263,13 @@ def test_it_learns_the_level_of_a_series(name: str, choices: dict[str, object], 
     model, config = MODELS[name]
     learner = model(config(**{"inputs": 3, "outputs": 1, "answer": answer, "width": 16, "depth": 1} | choices))
     optimiser = torch.optim.Adam(learner.parameters(), lr=2e-2)
-    for _ in range(25):
+    for _ in range(60):  # some starts stand still for the first forty
         optimiser.zero_grad()
         loss = task.loss(task.predict(learner, batch), batch)
         loss.backward()
         optimiser.step()
     constant = targets[counted].var()  # the best that an answer without looking can reach
-    assert loss.item() < 0.25 * constant.item()
+    assert loss.item() < 0.15 * constant.item()
 
 
 @every_model

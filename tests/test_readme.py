@@ -1,4 +1,4 @@
-"""The README tells the truth: its code runs, its tables come from the committed records, its links lead somewhere."""
+"""README, CONTRIBUTING and the pages with figures tell the truth: code runs, tables are the records, links lead on."""
 
 import importlib.util
 import json
@@ -6,51 +6,84 @@ import re
 from pathlib import Path
 from typing import Any
 
-from lformer.bench import records, tables
-from lformer.bench.speed import readme as speed_gpu
+import pytest
+
+from lformer.bench import readme, records, tables
+from lformer.bench.speed import page as speed_page
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+SPEED = (ROOT / "docs" / "speed.md").read_text()
 
 
-def record(name: str) -> dict[str, object]:
-    found: dict[str, object] = json.loads((ROOT / "results" / name).read_text())
-    return found
+def record(name: str) -> Any:
+    return json.loads((ROOT / "results" / name).read_text())
+
+
+def script(path: str) -> Any:
+    """A script as a module."""
+    found: Any = importlib.util.spec_from_file_location(Path(path).stem, ROOT / "scripts" / path)
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 150
 
 
 def test_every_python_block_runs_in_order() -> None:
     blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    assert len(blocks) == 6
+    assert len(blocks) == 2
     scope: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, "README.md", "exec"), scope)
 
 
-def test_the_demo_table_is_the_committed_record() -> None:
-    assert tables.demo(record("demo.json")) in README
+def test_the_tables_of_the_readme_are_the_committed_records() -> None:
+    assert readme.filled(README, ROOT) == README
 
 
-def test_the_results_are_the_committed_records() -> None:
-    assert tables.summary(records.read_all(ROOT / "results" / "bench")) in README
+def test_every_headline_has_a_record() -> None:
+    rows = readme.results(records.read_all(ROOT / "results" / "bench")).splitlines()[2:]
+    assert [name for name, _ in readme.HEADLINES] == [row.split("|")[1].strip() for row in rows]
 
 
-def test_the_speed_tables_are_the_committed_record() -> None:
-    assert tables.speed(record("speed/cpu.json"), batch=8) in README
+def test_what_the_readme_says_of_simple_models_is_in_the_records() -> None:
+    lines = {(line.subject(with_task=True), line.measure.metric): line.entries
+             for table in tables.result_tables(records.read_all(ROOT / "results" / "bench"))
+             for line in table.lines}  # fmt: skip
+
+    def mean(subject: str, metric: str, column: str) -> float:
+        ours = lines[subject, metric][column].ours
+        assert ours is not None
+        return ours.mean
+
+    for split in ("folds", "p12"):
+        mortality = f"physionet, classify, split {split}, scaling robust"
+        assert mean(mortality, "auroc", "boosting") > mean(mortality, "auroc", "lformer best")
+    forecast = [mean("physionet, extrapolate", "mse_unseen", c) for c in ("lformer best", "linear", "lformer")]
+    assert forecast == sorted(forecast)
+
+
+def test_the_speed_tables_are_the_committed_records() -> None:
+    assert speed_page.filled(SPEED, record("speed/cpu.json"), record("speed/cuda.json")) == SPEED
 
 
 def test_the_figures_of_a_gpu_are_the_committed_record() -> None:
-    found: Any = record("speed/cuda.json")
+    found = record("speed/cuda.json")
     replays = [r["seconds"] for r in found["throughput"] if (r["model"], r["mode"]) == ("lformer", "replay")]
-    assert "{:.3f} ms in TF32\nand {:.3f} ms in bfloat16".format(*(1e3 * s for s in replays)) in README
+    assert "{:.3f} ms in TF32\nand {:.3f} ms in bfloat16".format(*(1e3 * s for s in replays)) in SPEED
     steps, graphs = (
         {(c["model"], c["length"]): c["seconds"] for c in found["lengths"] if c["work"] == work and c["seconds"]}
         for work in ("training step", "replayed step")
     )
     ours = [steps["lformer", 2**n] for n in range(6, 17)]
-    assert f"takes {1e3 * steps['lformer', 131_072]:.1f} ms at 131,072 rows" in README
+    assert f"takes {1e3 * steps['lformer', 131_072]:.1f} ms at 131,072 rows" in SPEED
     short, long = graphs["lformer", 64], graphs["lformer", 32_768]
-    assert f"needs {1e3 * long:.2f} ms at 32,768 and {1e3 * short:.2f} ms at 64" in README
-    assert f"CPU, {1e3 * sum(ours) / len(ours) - 0.5:.0f} to {1e3 * sum(ours) / len(ours) + 0.5:.0f} ms" in README
+    assert f"needs {1e3 * long:.2f} ms at 32,768 and {1e3 * short:.2f} ms at 64" in SPEED
+    assert f"CPU, {1e3 * sum(ours) / len(ours) - 0.5:.0f} to {1e3 * sum(ours) / len(ours) + 0.5:.0f} ms" in SPEED
     for length in (2**n for n in range(6, 16)):
         of = {name: [s for (model, rows), s in times.items() if rows == length and "lformer" not in model]
               for name, times in (("steps", steps), ("graphs", graphs))}  # fmt: skip
@@ -59,35 +92,33 @@ def test_the_figures_of_a_gpu_are_the_committed_record() -> None:
     answers = {(r["model"], r["precision"]): r["seconds"] for r in found["throughput"] if r["mode"] == "replay"}
     ratios = [answers["lformer-causal", p] / answers["lformer", p] for p in ("tf32", "bf16")]
     ratios += [steps["lformer-causal", 131_072] / steps["lformer", 131_072]]
-    assert "{:.2f} times as long to answer in TF32, {:.2f} in bfloat16, and {:.2f} to train".format(*ratios) in README
+    assert "{:.2f} times as long to answer in TF32, {:.2f} in bfloat16, and {:.2f} to train".format(*ratios) in SPEED
 
 
 def test_the_training_curves_are_the_committed_record() -> None:
-    found: Any = importlib.util.spec_from_file_location("curves", ROOT / "scripts" / "gpu" / "curves.py")
-    script = importlib.util.module_from_spec(found)
-    found.loader.exec_module(script)
-    assert script.table(record("curves.json")) in (ROOT / "docs" / "guides" / "gpu.md").read_text()
+    curves = script("gpu/curves.py").table(record("curves.json"))
+    assert curves in (ROOT / "docs" / "guides" / "gpu.md").read_text()
 
 
-def test_the_gpu_tables_are_the_committed_record() -> None:
-    assert README.count(speed_gpu.BEGIN) == README.count(speed_gpu.END) == 1
-    assert speed_gpu.filled(README, record("speed/cuda.json")) == README
+def test_the_forecasts_beside_simple_rules_are_the_committed_record() -> None:
+    text = (ROOT / "docs" / "guides" / "forecast.md").read_text()
+    shown = text.split("<!-- forecasts -->")[1].split("<!-- /forecasts -->")[0]
+    assert shown.strip() == script("forecasts.py").table(record("forecasts.json"))
 
 
-def test_the_deaths_in_hospital_are_the_committed_record() -> None:
-    found: Any = importlib.util.spec_from_file_location("mortality", ROOT / "scripts" / "mortality.py")
-    script = importlib.util.module_from_spec(found)
-    found.loader.exec_module(script)
-    for page in (README, (ROOT / "docs" / "mortality.md").read_text()):
-        assert script.table(record("mortality.json")) in page
-
-
-def test_every_link_and_picture_exists() -> None:
-    targets = [target for target in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in target]
-    assert [target for target in targets if not (ROOT / target).exists()] == []
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_every_link_and_picture_exists(name: str) -> None:
+    found = re.findall(r"\]\(([^)#]+)\)", (ROOT / name).read_text())
+    assert [target for target in found if "://" not in target and not (ROOT / target).exists()] == []
 
 
 def test_the_layout_table_names_every_room() -> None:
     rooms = {path.name for path in (ROOT / "lformer").iterdir() if not path.name.startswith(("_", "py.typed"))}
-    layout = README.split("## Layout")[1].split("## Cite")[0]
+    layout = CONTRIBUTING.split("## Layout")[1].split("## The path")[0]
     assert [room for room in sorted(rooms) if room not in layout] == []
+
+
+def test_the_drawn_path_names_files_that_exist() -> None:
+    path = CONTRIBUTING.split("```text")[1].split("```")[0]
+    files = [name for name in re.findall(r"[\w/]+\.(?:py|md)", path) if not name.startswith("results")]
+    assert [name for name in files if not ((ROOT / "lformer" / name).exists() or (ROOT / name).exists())] == []

@@ -113,7 +113,7 @@ def _table(printed: Printed, records: list[Record], column: Callable[[dict[str, 
 
 
 def _columns(printed: Printed, simple: Iterable[str], groups: Groups) -> list[str]:
-    """The paper's columns in its order, our further models, the simple ones, LFormer; variants behind their model."""
+    """The paper's columns in its order, our further models, the simple ones, LFormer; variants after their model."""
     ours = {column for group in groups.values() for column in group}
     known = dict.fromkeys([*printed.columns, *paper.MODELS, *sorted(column.partition(" ")[0] for column in ours)])
     order = {name: (name == OURS, name in set(simple), place) for place, name in enumerate(known)}

@@ -52,7 +52,7 @@ def _answers(model: LFormer, x: Tensor, lengths: Tensor) -> Tensor:
     return model.head(x)
 
 
-# --- with the embedder before and the head behind them ---
+# --- with the embedder before and the head after them ---
 
 
 def explain_embedding(model: LFormer, batch: IrregularBatch) -> str:

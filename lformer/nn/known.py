@@ -96,12 +96,12 @@ class Ahead(NamedTuple):
         return Ahead(self.value.gather(1, where), self.time.gather(1, where))
 
     def after_rows(self) -> Ahead:
-        """(B, L + 1, C) -> (B, L, C), behind each row"""
+        """(B, L + 1, C) -> (B, L, C), after each row"""
         return Ahead(self.value[:, 1:], self.time[:, 1:])
 
 
 def look_ahead(values: Tensor, observed: Tensor, times: Tensor) -> Ahead:
-    """(B, L, C), (B, L, C), (B, L) -> (B, L + 1, C), the first observation behind each row; entry 0: of the series."""
+    """(B, L, C), (B, L, C), (B, L) -> (B, L + 1, C), the first observation after each row; entry 0: of the series."""
     B, L, C = values.shape
     none = torch.full((B, C, 1), L, device=values.device)
     index = torch.where(observed.transpose(1, 2), torch.arange(L, device=values.device), L)

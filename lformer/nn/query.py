@@ -1,6 +1,6 @@
 """Rows that only read: query times merged into a series, and their answers taken out again.
 
-A query is put right behind the latest observed row that is not later than it. It reads the memory of that row, faded
+A query is put right after the latest observed row that is not later than it. It reads the memory of that row, faded
 over the interval between them, and writes nothing, so no other answer depends on it.
 """
 

@@ -72,7 +72,7 @@ class RowEncoder(nn.Module):
     Args:
         inputs: C, observed channels.
         kind: what a row holds, see above.
-        statics: S, numbers of static covariates behind every row, from `batch.static`.
+        statics: S, numbers of static covariates appended to every row, from `batch.static`.
         persistence: what answers start from, see `Persistence`; "line" reads the next observations.
 
     What must be fitted is held in buffers: `shift`, `scale`, `low` and `high` (C,) of the values (not with "values",

@@ -534,7 +534,7 @@ def padded_rows(first: Array, lengths: Array, pad_to: int | None = None) -> tupl
     """(B, L) the row of every cell and whether it is valid; padding repeats the last valid row, row 0 if none is."""
     longest = int(lengths.max(initial=0)) if pad_to is None else pad_to
     step = np.arange(longest)
-    first = np.where(lengths > 0, first, 0)  # an empty run may lie behind the last row
+    first = np.where(lengths > 0, first, 0)  # an empty run may lie after the last row
     rows = first[:, None] + np.minimum(step, np.maximum(lengths[:, None] - 1, 0))
     return rows, step < lengths[:, None]
 

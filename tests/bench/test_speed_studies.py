@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from lformer import LFormer, LFormerConfig
 from lformer.bench import peers
 from lformer.bench.speed import __main__ as door
-from lformer.bench.speed import anchors, cells, figures, machine, readme, studies, tables, throughput, timing
+from lformer.bench.speed import anchors, cells, figures, machine, page, studies, tables, throughput, timing
 from lformer.bench.speed.cells import Cell
 from lformer.bench.speed.floor import count, distances
 from lformer.bench.speed.machine import Rates
@@ -237,23 +237,27 @@ def test_without_a_gpu_the_studies_say_so() -> None:
         studies.StudiesConfig()
 
 
-def test_the_readme_is_filled_between_its_marks(record: dict[str, Any], tmp_path: Path) -> None:
-    text = f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter\n"
-    filled = readme.filled(text, record)
+def test_the_page_is_filled_between_its_marks(record: dict[str, Any], tmp_path: Path) -> None:
+    cpu = {"cells": [c | {"batch": page.BATCH} for c in record["lengths"]]}
+    text = "before\n<!-- speed -->old<!-- /speed -->\n<!-- speed-gpu -->\nold\n<!-- /speed-gpu -->\nafter\n"
+    filled = page.filled(text, cpu, record)
     assert filled.startswith("before\n")
     assert filled.endswith("after\n")
     assert "old" not in filled
-    assert tables.readme(record) in filled
-    assert readme.filled(filled, record) == filled
-    with pytest.raises(ValueError, match="the README needs the marks"):
-        readme.filled("no marks", record)
-    with pytest.raises(ValueError, match="the README needs the marks"):
-        readme.filled(f"{readme.BEGIN} and no end", record)
-    (tmp_path / "README.md").write_text(text)
-    (tmp_path / "cuda.json").write_text(json.dumps(record))
-    readme.main(tmp_path / "cuda.json", tmp_path)
-    assert (tmp_path / "README.md").read_text() == filled
-    assert (tmp_path / readme.PICTURE).read_bytes().startswith(b"\x89PNG")
+    assert tables.highlights(record) in filled
+    assert page.filled(filled, cpu, record) == filled
+    for broken in ("no marks", "<!-- speed --> and no end"):
+        with pytest.raises(ValueError, match="a page needs the marks <!-- speed -->"):
+            page.filled(broken, cpu, record)
+    (tmp_path / page.RECORDS).mkdir(parents=True)
+    (tmp_path / page.PAGE).parent.mkdir()
+    (tmp_path / page.PAGE).write_text(text)
+    for name, found in (("cpu", cpu), ("cuda", record)):
+        (tmp_path / page.RECORDS / f"{name}.json").write_text(json.dumps(found))
+    page.main(tmp_path)
+    assert (tmp_path / page.PAGE).read_text() == filled
+    for picture in page.PICTURES.values():
+        assert ((tmp_path / page.PAGE).parent / picture).read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_figure_draws_other_runs_as_stars_without_a_line() -> None:

@@ -179,7 +179,7 @@ def test_the_cumulative_gate_falls_from_one_to_no_less_than_a_share_of_e(u: list
     gate = torch.exp(-normalised(torch.tensor(u, dtype=torch.float64)).cumsum(dim=0))
     assert (gate <= 1).all()
     assert (gate >= math.exp(-1) * (1 - 1e-14)).all()
-    assert (gate.diff() <= 0).all()
+    assert (gate.diff() <= torch.finfo(gate.dtype).eps).all()  # exp itself is monotonic but for its last digit
 
 
 @settings(deadline=None, max_examples=50, derandomize=True)

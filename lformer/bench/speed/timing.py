@@ -110,7 +110,7 @@ def attempt(run: Callable[[], object], device: str = "cpu", budget: Budget = ONE
         return measure(run, device, budget)
     except Exception as error:
         reason = why(error)
-    gc.collect()  # behind the except block, whose traceback holds the tensors
+    gc.collect()  # after the except block, whose traceback holds the tensors
     if device == "cuda":
         torch.cuda.empty_cache()
     return reason

@@ -1,4 +1,4 @@
-"""An eager call of mixers, with the embedder before and the head behind them where they are in it.
+"""An eager call of mixers, with the embedder before and the head after them where they are in it.
 
 In training all of it is one node of the graph: an operator of PyTorch and its gradient take longer than the kernels of
 a small batch, and between the values and the answers there is none.

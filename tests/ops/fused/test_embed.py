@@ -154,14 +154,18 @@ def test_hooks_on_the_embedder_and_the_head_still_run(launched: list[str]) -> No
 def test_values_that_want_a_gradient_take_the_path_that_has_it(device: str, launched: list[str]) -> None:
     torch.set_float32_matmul_precision("high" if device == "cuda" else "highest")
     model, plain = models()
-    batch = ragged(5, 3, torch.float32).to(device)
+
+    def gradient(model: LFormer, batch: IrregularBatch) -> Tensor:
+        return torch.autograd.grad(model(batch).sum(), batch.values)[0]
+
+    exact, batch = (ragged(5, 3, dtype) for dtype in (torch.float64, torch.float32))
+    exact, batch = (replace(b, values=b.values.clone().requires_grad_()) for b in (exact, batch.to(device)))
+    known = gradient(plain, exact)
     model.float().to(device)
-    batch = replace(batch, values=batch.values.clone().requires_grad_())
     assert explain_embedding(model, batch) == "values require a gradient"
-    (grad,) = torch.autograd.grad(model(batch).sum(), batch.values)
+    grad = gradient(model, batch)
     assert launched == []
-    expected = torch.autograd.grad(plain.float().to(device)(batch).sum(), batch.values)[0]
-    assert torch.allclose(grad, expected, rtol=0, atol=1e-5 if device == "cpu" else 1e-2)
+    require_close(grad, gradient(plain.float().to(device), batch), known)
     with torch.no_grad():
         assert explain_embedding(model, batch) == ""
 

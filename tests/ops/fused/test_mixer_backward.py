@@ -1,7 +1,8 @@
 """The gradients of the fused mixer against float64 autograd of the plain path.
 
 A gradient may be off by twice what the plain path is off in the same precision, and by four units in the last place of
-its largest entry. `Saved` is made here from its definition, so these tests need no forward kernel.
+its largest entry, or in float32 of the largest entry of all gradients: it is a sum of terms that cancel, rounded by
+chance. `Saved` is made here from its definition, so these tests need no forward kernel.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from helpers import relative_error
+from helpers import largest, relative_error
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
@@ -47,6 +48,7 @@ GROUPS = {  # tensors that are one quantity: a handful of numbers alone has an e
     "up": ["w_up"],
     "down": ["w_down"],
 }
+AS_ONE = {"all": [name for names in GROUPS.values() for name in names]}
 
 
 class Case(NamedTuple):
@@ -183,16 +185,23 @@ def assert_as_exact_as_plain(work: Work, plan: Plan, dtype: torch.dtype, device:
     exact = plain_gradients(work, torch.float64, "cpu")
     plain = plain_gradients(work, dtype, device)
     fused = fused_gradients(work, plan, dtype, device)
-    assert_close_enough(fused, plain, exact, ULP[plan.precision])
+    assert_close_enough(fused, plain, exact, ULP[plan.precision], scale=largest(*exact.values()))
     return fused
 
 
 def assert_close_enough(
-    fused: dict[str, Tensor], plain: dict[str, Tensor], exact: dict[str, Tensor], ulp: float
+    fused: dict[str, Tensor],
+    plain: dict[str, Tensor],
+    exact: dict[str, Tensor],
+    ulp: float,
+    groups: dict[str, list[str]] = GROUPS,
+    scale: float = 0.0,
 ) -> None:
-    for group, names in GROUPS.items():
+    """`scale` is the largest entry of all gradients, where they are of similar size."""
+    for group, names in groups.items():
         true, ours, theirs = (torch.cat([g[n].flatten() for n in names]) for g in (exact, fused, plain))
-        allowed = 2 * (theirs - true).abs().max() + 4 * ulp * true.abs().max()
+        unit = max(ulp * largest(true), ULP["ieee"] * scale)
+        allowed = 2 * (theirs - true).abs().max() + 4 * unit
         assert (ours - true).abs().max() <= allowed, group
 
 
@@ -257,7 +266,7 @@ def test_float16_operands_in_the_place_of_tf32(name: str, device: str, monkeypat
     with RoundedProducts():
         plain = plain_gradients(work, torch.float32, device)
     fused = fused_gradients(work, plan, torch.float32, device)
-    assert_close_enough(fused, plain, plain_gradients(work, torch.float64, device), ULP["ieee"])
+    assert_close_enough(fused, plain, plain_gradients(work, torch.float64, device), ULP["ieee"], AS_ONE)
     scaled = fused_gradients(work._replace(grad=work.grad * 2.0**-40), plan, torch.float32, device)
     assert all(torch.equal(fused[name] * 2.0**-40, scaled[name]) for name in fused)
 
@@ -283,7 +292,7 @@ def test_units_may_differ_between_chunks_and_heads(device: str, monkeypatch: pyt
     uneven = fused_gradients(work, plan, torch.float32, device)
     assert not all(torch.equal(even[name], uneven[name]) for name in even)
     for name, g in even.items():
-        assert relative_error(uneven[name], g) < 2.0**-10, name
+        assert relative_error(uneven[name], g, largest(*even.values())) < 2.0**-10, name
 
 
 def test_large_and_small_weights_as_float16(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,4 +447,4 @@ def test_through_the_forward_kernels(case: Case, device: str, monkeypatch: pytes
     y = fused_mixer.mixer(x, work.deltas.to(device), given, case.causal, case.norm)
     grads = torch.autograd.grad(y, [x, *given], work.grad.float().to(device))
     fused = dict(zip(("x", *MixerWeights._fields), (g.cpu().double() for g in grads), strict=True))
-    assert_close_enough(fused, plain, exact, ULP["ieee"])
+    assert_close_enough(fused, plain, exact, ULP["ieee"], scale=largest(*exact.values()))
