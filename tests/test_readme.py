@@ -45,6 +45,10 @@ def test_the_tables_of_the_readme_are_the_committed_records() -> None:
     assert readme.filled(README, ROOT) == README
 
 
+def test_the_demo_table_is_the_committed_record() -> None:
+    assert tables.demo(record("demo.json")) in (ROOT / "docs" / "tensors.md").read_text()
+
+
 def test_every_headline_has_a_record() -> None:
     rows = readme.results(records.read_all(ROOT / "results" / "bench")).splitlines()[2:]
     assert [name for name, _ in readme.HEADLINES] == [row.split("|")[1].strip() for row in rows]

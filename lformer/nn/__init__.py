@@ -4,6 +4,8 @@ from lformer.nn.attention import LayerState, LiquidGatedAttention
 from lformer.nn.embedder import Embedder, SinusoidalTime
 from lformer.nn.lformer import LFormer, LFormerConfig, State
 from lformer.nn.mixer import FeedForward, LiquidMixer, SwiGLU
+from lformer.nn.persistence import Persistence
+from lformer.nn.rows import RowEncoder
 from lformer.nn.softmax import SoftmaxAttention
 
 __all__ = [
@@ -14,6 +16,8 @@ __all__ = [
     "LayerState",
     "LiquidGatedAttention",
     "LiquidMixer",
+    "Persistence",
+    "RowEncoder",
     "SinusoidalTime",
     "SoftmaxAttention",
     "State",
