@@ -20,6 +20,7 @@ from lformer.estimators.naive import RULES, in_deviations, naive
 from lformer.evaluate import evaluate, predict
 from lformer.hiding import hide, random_rows
 from lformer.nn import LFormerConfig
+from lformer.nn.persistence import PersistenceKind
 from lformer.panel import Array, Panel
 from lformer.panel.stamps import as_stamps, elapsed, missing
 from lformer.parts import PanelPart, Targets
@@ -31,6 +32,7 @@ class _RecordEstimator(LFormerEstimator):
     """What the two share: copies with hidden rows in training, queries in prediction."""
 
     n_copies: int
+    persistence: bool
     _task_name: str
 
     def fit(self, X: Any, y: None = None) -> Self:
@@ -141,8 +143,10 @@ class _RecordEstimator(LFormerEstimator):
         return shown, _only(replace(targets, values=np.clip(targets.values, scale.low, scale.high)), asked)
 
     def _config(self, task: Task) -> LFormerConfig:
-        between = self._task_name == "interpolate" and not self.streaming  # where the future may be read
-        return replace(super()._config(task), time_embedding="relative", persistence="line" if between else "latest")
+        kind: PersistenceKind = "none"
+        if self.persistence:  # the line where the future may be read
+            kind = "line" if self._task_name == "interpolate" and not self.streaming else "latest"
+        return replace(super()._config(task), time_embedding="relative", persistence=kind)
 
     def _split(self, n: int, seed: int, groups: Array | None) -> tuple[Array, Array]:
         """All copies of a series go to the same side."""
@@ -163,6 +167,9 @@ class LFormerInterpolator(_RecordEstimator):
     Args:
         hidden: share of the rows of each training series to hide.
         n_copies: copies of each training series, each with other rows hidden.
+        persistence: whether an answer starts from the line between the neighbouring observations. Signals with jumps
+            and noise want it, as most records do; smooth, periodic ones may be better without: compare
+            `validation_score_`.
         others: see `LFormerEstimator`.
 
     Example:
@@ -182,6 +189,7 @@ class LFormerInterpolator(_RecordEstimator):
         *,
         hidden: float = 0.5,
         n_copies: int = 4,
+        persistence: bool = True,
         width: int = 64,
         depth: int = 2,
         heads: int = 4,
@@ -207,6 +215,7 @@ class LFormerInterpolator(_RecordEstimator):
         )  # fmt: skip
         self.hidden = hidden
         self.n_copies = n_copies
+        self.persistence = persistence
 
     def _usable(self, panel: Panel) -> Array:
         return (panel.lengths >= 2) & (self.hidden * panel.lengths >= 1)
@@ -227,6 +236,7 @@ class LFormerForecaster(_RecordEstimator):
     Args:
         horizon: how far to look ahead, in the unit of the times; None takes half the span of each training series.
         n_copies: copies of each training series, each cut elsewhere: one `horizon` before its end, the others earlier.
+        persistence: whether an answer starts from the latest value of its channel.
         others: see `LFormerEstimator`.
 
     Example:
@@ -245,6 +255,7 @@ class LFormerForecaster(_RecordEstimator):
         *,
         horizon: float | None = None,
         n_copies: int = 4,
+        persistence: bool = True,
         width: int = 64,
         depth: int = 2,
         heads: int = 4,
@@ -270,6 +281,7 @@ class LFormerForecaster(_RecordEstimator):
         )  # fmt: skip
         self.horizon = horizon
         self.n_copies = n_copies
+        self.persistence = persistence
 
     def _usable(self, panel: Panel) -> Array:
         return _last_times(panel) > panel.first_times()

@@ -83,7 +83,8 @@ class RowEncoder(nn.Module):
         super().__init__()
         one_of("rows", kind, Rows)
         self.inputs, self.kind, self.statics = inputs, kind, statics
-        self.keeps_known = persistence != "none" or kind == "carried"
+        self.guesses = persistence != "none"
+        self.keeps_known = self.guesses or kind == "carried"
         self.looks_ahead = persistence == "line"
         self.plain = kind == "values" and statics == 0
         self.shift: Tensor
@@ -132,12 +133,17 @@ class RowEncoder(nn.Module):
         return Encoded(self._with_static(parts, batch), known, ahead)
 
     def queries(self, batch: IrregularBatch, encoded: Encoded, past: Past | None = None) -> Tensor:
-        """(B, Q, W), rows at the query times in which nothing was observed."""
+        """(B, Q, W), rows at the query times in which nothing was observed.
+
+        Where an answer starts from a guess, "carried" rows show what was known then, which the guess is made of.
+        Otherwise they are empty: a model that only reads its memory at that time learns smooth curves far better.
+        """
         asked = batch.query_times
         assert asked is not None
-        if self.kind != "carried":
-            width = batch.values.shape[2:] if self.kind == "values" else (2 * self.inputs,)
-            return self._with_static([batch.values.new_zeros(*asked.shape, *width)], batch)
+        if self.kind != "carried" or not self.guesses:
+            width = batch.values.shape[2:] if self.kind == "values" else (self.width - self.statics,)
+            dtype = batch.values.dtype if self.kind == "values" else self.shift.dtype
+            return self._with_static([batch.values.new_zeros(*asked.shape, *width, dtype=dtype)], batch)
         assert encoded.known is not None
         count = rows_until(batch.times, batch.lengths, asked)
         last = torch.cat([_last_time(batch, past)[:, None], batch.times], dim=1).gather(1, count)

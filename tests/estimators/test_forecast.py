@@ -293,3 +293,17 @@ def test_a_fit_that_loses_to_a_simple_rule_says_so() -> None:
         model.fit(X)
     assert model.validation_score_ > model.naive_score_
     assert model.naive_ in ("last-value", "series-mean", "linear")
+
+
+def test_where_an_answer_starts_from() -> None:
+    X = trends(12)
+    kinds = {
+        (LFormerForecaster, True, False): "latest",
+        (LFormerInterpolator, True, False): "line",
+        (LFormerInterpolator, True, True): "latest",  # a streaming model must not read the next observation
+        (LFormerForecaster, False, False): "none",
+        (LFormerInterpolator, False, True): "none",
+    }
+    for (kind, persistence, streaming), expected in kinds.items():
+        model = kind(**SMALL, max_epochs=1, persistence=persistence, streaming=streaming).fit(X)
+        assert model.model_.config.persistence == expected

@@ -71,8 +71,13 @@ def test_carried_rows_hold_latest_value_fresh_age_and_pace() -> None:
     assert known.time[0, 3].tolist() == [4, 1]
 
 
-def test_a_query_holds_what_was_known_then() -> None:
-    batch, made = two_series(), encoder("carried")
+def test_a_query_holds_what_was_known_then_where_answers_start_from_it() -> None:
+    batch = two_series()
+    empty = encoder("carried")
+    asked = batch.with_queries(torch.tensor([[1.5, 4.0, -1.0], [9.0, 0.0, 2.0]]))
+    assert not empty.queries(asked, empty(asked)).any()
+    made = RowEncoder(2, "carried", persistence="latest").double()
+    made.set_scale(*(getattr(empty, name) for name in ("shift", "scale", "low", "high")))
     made.interval.fill_(2.0)
     made.span.fill_(3.0)
     asked = batch.with_queries(torch.tensor([[1.5, 4.0, -1.0], [9.0, 0.0, 2.0]]))
