@@ -341,7 +341,9 @@ def test_an_answer_may_start_from_a_guess(name: str, answer: str, rows: str, per
     model, made = build(name, answer, choices), arrays(answer)
     for last in (model.head[-1].weight, model.head[-1].bias):
         nn.init.zeros_(last)
-    nn.init.zeros_(model.persistence.share)
+    nn.init.constant_(model.persistence.share, 0.25)
+    if answer == "query":  # also right at rows that have others before them
+        made["query_times"] = torch.cat([made["query_times"], made["times"][:, 8:12]], dim=1)
     batch = whole(made)
     y = answers(model, batch).detach()
     for b, n in enumerate(batch.lengths.tolist()):
@@ -352,12 +354,15 @@ def test_an_answer_may_start_from_a_guess(name: str, answer: str, rows: str, per
             for m, now in enumerate(moments.tolist()):
                 first = m + 1 if answer == "step" else int((batch.times[b, :n] <= now).sum())
                 known = int(seen[:first].sum())
-                expected = float(values[known - 1]) if known else float(model.persistence.default[c].detach())
+                expected = latest = float(values[known - 1]) if known else float(model.persistence.default[c].detach())
+                fresh = bool(seen[m]) if answer == "step" else bool(known and clock[known - 1] == now)
+                if known and not fresh:  # an observation itself is not moved towards the mean so far
+                    expected += 0.25 * (float(values[:known].mean()) - latest)
                 if persistence == "line" and known < len(values):
                     ahead, value = float(clock[known]), float(values[known])
                     before = float(clock[known - 1]) if known else ahead
                     way = (now - before) / (ahead - before) if ahead > before else 0.0
-                    expected = expected + way * (value - expected) if known else value
+                    expected = latest + way * (value - latest) if known else value
                 assert float(y[b, m, c]) == pytest.approx(expected, abs=1e-9)
 
 
