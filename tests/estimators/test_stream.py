@@ -181,3 +181,14 @@ def test_a_model_that_reads_the_whole_series_says_how_to_get_one_that_streams(ki
 def test_those_that_answer_at_times_asked_for_say_who_streams(kind: Any) -> None:
     with pytest.raises(ValueError, match=rf"{kind.__name__} answers at times that it is asked for.*PointClassifier"):
         fitted(kind, streaming=True).stream()
+
+
+def test_a_channel_that_training_never_saw_is_left_out() -> None:
+    rng = np.random.default_rng(0)
+    X = [(np.sort(rng.random(5)), np.column_stack([rng.normal(size=5), np.full(5, np.nan)])) for _ in range(12)]
+    model = LFormerClassifier(width=8, heads=1, depth=1, max_epochs=1, streaming=True, device="cpu", random_state=0)
+    model.fit(X, np.arange(12) % 2)
+    streams = [model.stream(), model.stream()]
+    for time, values in zip(*X[0], strict=True):
+        plain, other = (s.update(time, [values[0], new]) for s, new in zip(streams, (np.nan, 50.0), strict=True))
+    assert np.array_equal(plain, other)
