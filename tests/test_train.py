@@ -296,6 +296,17 @@ def test_products_are_rounded_on_a_gpu_alone_and_only_during_the_run(
 # --- interruptions ---
 
 
+@pytest.fixture(autouse=True)
+def signals_as_in_a_terminal() -> Iterator[None]:
+    """A suite that a shell started in the background ignores Ctrl-C, and Python then raises nothing."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 def interrupt(after: int, by: int = signal.SIGINT) -> Report:
     """Sends this process a signal at the end of an epoch."""
 
