@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lformer.data import store
+from lformer import sealed
 
 Record = dict[str, Any]
 REQUIRED = ("cell", "status", "metrics")
@@ -68,12 +68,8 @@ def write(record: Record, root: Path) -> Path:
     """Put a record in its place; on an error, such as a full disk, the one that was there stays."""
     path = Cell(**record["cell"]).path(root)
     text = json.dumps(record, indent=1) + "\n"
-    store.write_whole(path, lambda part: _write_text(part, text))
+    sealed.write_text(path, text)
     return path
-
-
-def _write_text(part: Path, text: str) -> None:
-    part.write_text(text, encoding="utf-8")
 
 
 def read(path: Path) -> Record:

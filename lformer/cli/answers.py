@@ -10,9 +10,9 @@ import pandas as pd
 
 from lformer.cli import read_table
 from lformer.cli.common import UsageError
-from lformer.data.store import write_whole
 from lformer.estimators import artefact
 from lformer.panel import Panel
+from lformer.sealed import write_whole
 
 
 def columns_of(model: Path, given: dict[str, Any]) -> dict[str, Any]:

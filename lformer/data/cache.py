@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lformer import sealed
 from lformer.data import store
 from lformer.data.dataset import Array, Dataset, Request
 from lformer.data.files import DataError
@@ -70,7 +71,7 @@ def save(path: Path, prepared: Prepared, partial: str) -> None:
     notes["text"] = {name: array.tolist() for name, array in kept.items() if array.dtype.kind in "OUS"}
     shared = _shared({name: array for name, array in kept.items() if name not in notes["text"]})
     notes["same"] = {name: twin for name, twin in shared.items() if name != twin}
-    store.write_whole(path, lambda part: write(part, {n: kept[n] for n in shared if shared[n] == n}, notes))
+    sealed.write_whole(path, lambda part: write(part, {n: kept[n] for n in shared if shared[n] == n}, notes))
 
 
 def load(path: Path) -> tuple[Prepared, str]:

@@ -12,15 +12,15 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
 from filelock import FileLock
 
+from lformer import sealed
 from lformer.data.dataset import Array, Card, Extra
 from lformer.data.files import DataError
 
@@ -142,28 +142,12 @@ def write_raw(path: Path, arrays: dict[str, Array]) -> None:
     objects = [name for name, array in arrays.items() if np.asarray(array).dtype.hasobject]
     if objects:
         raise TypeError(f"raw files hold plain numbers and text; {', '.join(objects)} would need a pickle.")
-    write_whole(path, lambda part: _save_npz(part, arrays))
+    sealed.write_whole(path, lambda part: _save_npz(part, arrays))
 
 
 def _save_npz(part: Path, arrays: dict[str, Array]) -> None:
     with part.open("wb") as stream:  # an open file, because numpy would add a suffix to a name
         np.savez_compressed(stream, allow_pickle=False, **arrays)
-
-
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a file beside `path`, then put it in place in one step; on an error nothing is left.
-
-    Two processes may do so at once: each has its own file, and the last one stays.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile(dir=path.parent, prefix=path.name + ".", suffix=".part", delete=False) as stream:
-        part = Path(stream.name)
-    try:
-        write(part)
-        part.chmod(0o644)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -193,8 +177,4 @@ def record(key: str, sha256: str) -> None:
     with locked("hashes"):
         known = json.loads(path.read_text()) if path.is_file() else {}
         text = json.dumps({**known, key: sha256}, indent=1, sort_keys=True) + "\n"
-        write_whole(path, lambda part: _write_text(part, text))
-
-
-def _write_text(part: Path, text: str) -> None:
-    part.write_text(text, encoding="utf-8")
+        sealed.write_text(path, text)

@@ -13,6 +13,7 @@ import pytest
 import toy
 from safetensors.numpy import load_file
 
+from lformer import sealed
 from lformer.data import DATASETS, DataError, MissingDataError, PartialDataWarning, cache, load, manage, store
 from lformer.data.dataset import Dataset, Request
 from lformer.data.loading import load_dataset
@@ -197,7 +198,7 @@ def test_an_interrupted_write_leaves_the_old_file(home: Path) -> None:
         raise OSError("no space left on device")
 
     with pytest.raises(OSError, match="no space left"):
-        store.write_whole(path, fail)
+        sealed.write_whole(path, fail)
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == ["toy.npz"]
 
