@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from lformer.arrays import BOOL, WHOLE, as_clock, as_tensor, check_word, floating, shown, whole_number
+
 ArrayLike = Tensor | np.ndarray[Any, Any] | Sequence[Any]
+Place = Literal["series", "step", "query"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -28,8 +31,9 @@ class IrregularBatch:
         deltas: (B, L) interval since the row before; 0 in the first row and on padding.
         observed: (B, L, *C) bool, True = observed.
         lengths: (B,) valid rows; the rest is padding, on the right.
-        start: (B,) float64, what was subtracted from the times.
-        query_times: (B, Q) float64 since the start, where answers are wanted; None if at the rows or per series.
+        start: (B,) float64, what was subtracted from the times; 0 of a series without rows, unless t0 was given.
+        query_times: (B, Q) float64 since the start, where answers are wanted; 0 of a series that has no start. None if
+            answers are wanted at the rows or per series.
         static: (B, S) covariates of each series as numbers; None if there are none.
         targets: what is to be predicted, of any shape (B, ...).
         targets_observed: bool like `targets`, False where a target does not count; None if all valid ones do.
@@ -72,11 +76,13 @@ class IrregularBatch:
         Args:
             values: (B, L, *C); NaN means not observed.
             times: (B, L) or (L,), numbers that do not decrease along a series; what stands on padding is ignored.
-            observed: (B, L, *C) bool; wins over NaN if given. A value that is observed must be finite.
+                Differences of whole numbers are exact up to 2**62.
+            observed: (B, L, *C) bool; wins over NaN if given. A value that is observed must be finite in `dtype`.
             lengths: (B,) valid rows; all L if None.
             t0: (B,) or a number, the start of each series in the unit of `times`; its first stamp if None. Give the
                 same start to every piece when a long series is fed in pieces.
-            query_times: (B, Q) or (Q,), in the frame of `times`.
+            query_times: (B, Q) or (Q,), in the frame of `times`. A series without rows and t0 has nothing to count time
+                from, so all that is asked of it is asked at 0.
             static: (B, S) covariates of each series, as finite numbers.
             targets: (B, ...) kept as they are.
             targets_observed: bool like targets.
@@ -90,56 +96,36 @@ class IrregularBatch:
             >>> batch.observed.squeeze().tolist()
             [True, False, True]
         """
-        given = torch.as_tensor(values)
+        dtype = floating(dtype)
+        given = as_tensor(values, "values")
         if given.dim() < 3:
             raise ValueError(
                 f"values must have shape (B, L, C), series by rows by channels; got {tuple(given.shape)}. A single "
                 "channel still needs its last axis: values[..., None]."
             )
         B, L = given.shape[:2]
-        clock = _as_numbers("times", times)
-        if clock.shape == (L,):
-            clock = clock.expand(B, L)
-        if clock.shape != (B, L):
-            raise ValueError(
-                f"times must have shape {(B, L)} or {(L,)} beside values {tuple(given.shape)}; got "
-                f"{tuple(clock.shape)}."
-            )
-        count = torch.full((B,), L) if lengths is None else torch.as_tensor(lengths).to(torch.int64)
-        if count.shape != (B,) or bool((count < 0).any()) or bool((count > L).any()):
-            raise ValueError(f"lengths must be {B} numbers from 0 to {L}; got {count.tolist()}.")
+        count = _lengths(lengths, B, L)
         valid = torch.arange(L) < count[:, None]  # (B, L)
-
-        start = _start(t0, clock, count)
-        clock = _relative(clock, start, valid, count)
-        seen = _observed(given, observed, valid)
-        deltas = torch.diff(clock, dim=1, prepend=clock[:, :1]) if L else clock
+        stamps = _row_stamps(times, given.shape, valid)
+        start = _start(t0, stamps, count)
+        clock = _since(_repeat_last(stamps, start, count), start, dtype, "times")
         query = None
         if query_times is not None:
-            query = _as_numbers("query_times", query_times)
-            query = query.expand(B, -1) if query.dim() == 1 else query
-            if query.dim() != 2 or query.shape[0] != B:
-                raise ValueError(f"query_times must have shape ({B}, Q) or (Q,); got {tuple(query.shape)}.")
-            _refuse(~torch.isfinite(query), "query_times must be finite; row {} has query_times[{}] = {}.", query)
-            query = query - start[:, None]
-        covariates = None if static is None else torch.as_tensor(static).to(dtype)
-        if covariates is not None:
-            if covariates.dim() != 2 or covariates.shape[0] != B:
-                raise ValueError(f"static must have shape ({B}, S), a row per series; got {tuple(covariates.shape)}.")
-            _refuse(~torch.isfinite(covariates), "static must be finite; series {}, column {} is {}.", covariates)
-        if targets_observed is not None and (targets is None or targets_observed.shape != targets.shape):
-            raise ValueError("targets_observed must have the shape of targets.")
-        if targets is not None and targets.shape[:1] != (B,):
-            raise ValueError(f"targets must have {B} rows, one per series; got shape {tuple(targets.shape)}.")
+            query = _query_stamps(query_times, B)
+            if t0 is None:  # without a row there is no start
+                query = torch.where(count[:, None] > 0, query, start[:, None])
+            query = _since(query, start, dtype, "query_times")
+        seen = _observed(given, observed, valid)
+        _check_targets(targets, targets_observed, B)
         return cls(
-            values=torch.where(seen, given, 0).to(dtype),
+            values=_values(given, seen, dtype),
             times=clock,
-            deltas=deltas.to(dtype),
+            deltas=intervals(clock, dtype),
             observed=seen,
             lengths=count,
-            start=start,
+            start=start.to(torch.float64),
             query_times=query,
-            static=covariates,
+            static=None if static is None else _static(static, B, dtype),
             targets=targets,
             targets_observed=targets_observed,
         )
@@ -153,24 +139,32 @@ class IrregularBatch:
             >>> batch.values.shape, batch.lengths.tolist()
             (torch.Size([2, 3, 2]), [3, 1])
         """
-        if not series:
+        try:
+            pairs = list(series)
+        except TypeError:
+            raise TypeError(f"from_series takes a list of (times, values) pairs; got {shown(series)}.") from None
+        if not pairs:
             raise ValueError("from_series needs at least one (times, values) pair; got an empty list.")
-        clocks = [_as_numbers("times", times) for times, _ in series]
-        values = [torch.as_tensor(v) for _, v in series]
-        for i, (clock, value) in enumerate(zip(clocks, values, strict=True)):
+        clocks: list[Tensor] = []
+        values: list[Tensor] = []
+        for i, pair in enumerate(pairs):
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise ValueError(f"series {i} must be a pair of times (L,) and values (L, C); got {shown(pair)}.")
+            clock, value = as_clock(pair[0], f"times of series {i}"), as_tensor(pair[1], f"values of series {i}")
             if clock.dim() != 1 or value.dim() < 2 or clock.shape[0] != value.shape[0]:
                 raise ValueError(
                     f"series {i} must be a pair of times (L,) and values (L, C); got shapes {tuple(clock.shape)} and "
                     f"{tuple(value.shape)}."
                 )
-            if value.shape[1:] != values[0].shape[1:]:
+            if values and value.shape[1:] != values[0].shape[1:]:
                 raise ValueError(
                     f"all series must have the same channels; series 0 has {tuple(values[0].shape[1:])}, series {i} "
                     f"has {tuple(value.shape[1:])}. Give a channel that was never observed as a column of NaN."
                 )
-        pad = torch.nn.utils.rnn.pad_sequence
+            clocks.append(clock)
+            values.append(value)
         lengths = torch.tensor([len(clock) for clock in clocks])
-        return cls.build(pad(values, batch_first=True), pad(clocks, batch_first=True), lengths=lengths, **build)
+        return cls.build(_padded(values), _padded(clocks), lengths=lengths, **build)
 
     def __len__(self) -> int:
         return self.values.shape[0]
@@ -180,13 +174,13 @@ class IrregularBatch:
         """(B, L) bool, False on padding."""
         return torch.arange(self.values.shape[1], device=self.lengths.device) < self.lengths[:, None]
 
-    def with_queries(self, query_times: Tensor) -> Self:
-        """The same series, asked at other times: (B, Q), since each series' start."""
-        return replace(self, query_times=query_times.to(self.times))
+    def with_queries(self, query_times: ArrayLike) -> Self:
+        """The same series, asked at other times: (B, Q) or (Q,), since each series' start."""
+        query = _query_stamps(query_times, len(self))
+        query = _since(query, query.new_zeros(len(self)), self.deltas.dtype, "query_times")
+        return replace(self, query_times=query.to(self.times))
 
-    def padded(
-        self, rows: int, queries: int | None = None, targets: Literal["series", "step", "query"] = "series"
-    ) -> Self:
+    def padded(self, rows: int, queries: int | None = None, targets: Place = "series") -> Self:
         """The same series with more padding, so that batches of many lengths have few shapes; no answer changes.
 
         Args:
@@ -194,8 +188,10 @@ class IrregularBatch:
             queries: Q afterwards, as it is if None or 0. Those that are added repeat the last one.
             targets: where they stand. Targets of rows and queries that were added do not count.
         """
+        check_word(targets, "targets", get_args(Place))
         L, Q = self.times.shape[1], 0 if self.query_times is None else self.query_times.shape[1]
-        queries = Q if queries is None or Q == 0 else queries
+        rows = whole_number(rows, "rows")
+        queries = Q if queries is None or Q == 0 else whole_number(queries, "queries")
         if rows < L or queries < Q:
             raise ValueError(f"{L} rows and {Q} queries cannot be padded to {rows} and {queries}, which is less.")
         longer = {name: _longer(getattr(self, name), rows) for name in ("values", "deltas", "observed")}
@@ -213,8 +209,10 @@ class IrregularBatch:
             longer |= {name: _longer(tensor, count) for name, tensor in beside.items() if tensor is not None}
         return replace(self, **longer)
 
-    def __getitem__(self, series: slice | Tensor) -> Self:
-        """Some of the series, with everything that belongs to them."""
+    def __getitem__(self, series: slice | ArrayLike) -> Self:
+        """Some of the series, by slice, positions or mask, with everything that belongs to them."""
+        if not isinstance(series, slice):
+            series = _positions(series, len(self)).to(self.values.device)
         chosen = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{name: tensor[series] for name, tensor in chosen.items() if tensor is not None})
 
@@ -242,88 +240,194 @@ def _repeated(times: Tensor, n: int) -> Tensor:
     return _longer(times, n) if L in (0, n) else torch.cat([times, times[:, -1:].expand(-1, n - L)], dim=1)
 
 
-def _as_numbers(name: str, values: ArrayLike) -> Tensor:
-    """float64 tensor; stamps of a calendar are refused here because their unit is the user's choice."""
-    array = values if isinstance(values, Tensor) else np.asarray(values)
-    if isinstance(array, np.ndarray) and array.dtype.kind not in "fiu":
-        hint = (
-            " Choose the unit: (times - times[:, :1]) / numpy.timedelta64(1, 'h')." if array.dtype.kind in "mM" else ""
-        )
-        raise TypeError(f"{name} must be numbers; got {array.dtype}.{hint}")
-    return torch.as_tensor(array).to(torch.float64)
+def _padded(series: list[Tensor]) -> Tensor:
+    """[(L_i, ...)] -> (B, L, ...), zeros after them, of a dtype that holds all of them."""
+    if len({one.dtype for one in series}) > 1:  # torch takes that of the first, and cuts the others down to it
+        series = [one.to(torch.float64) for one in series]
+    return torch.nn.utils.rnn.pad_sequence(series, batch_first=True)
 
 
-def _start(t0: ArrayLike | float | None, clock: Tensor, count: Tensor) -> Tensor:
-    B, L = clock.shape
-    if t0 is None:
-        return torch.where(count > 0, clock[:, 0], 0.0) if L else clock.new_zeros(B)
-    start = torch.as_tensor(t0, dtype=torch.float64)
-    if start.shape not in ((), (B,)) or not bool(torch.isfinite(start).all()):
-        raise ValueError(f"t0 must be one finite number or {B} of them; got {start.tolist()}.")
-    return start.expand(B)
+def _lengths(lengths: ArrayLike | None, B: int, L: int) -> Tensor:
+    """(B,) valid rows, a copy."""
+    if lengths is None:
+        return torch.full((B,), L)
+    count = as_tensor(lengths, "lengths", WHOLE).to(torch.int64, copy=True)
+    if count.shape != (B,) or bool((count < 0).any()) or bool((count > L).any()):
+        raise ValueError(f"lengths must be {B} numbers from 0 to {L}; got {shown(count.tolist())}.")
+    return count
 
 
-def _relative(clock: Tensor, start: Tensor, valid: Tensor, count: Tensor) -> Tensor:
-    """Times since the start, checked, with the last valid one repeated over the padding."""
-    _refuse(
-        ~torch.isfinite(clock) & valid,
-        "times must be finite; row {} has times[{}] = {}. Drop rows without a time stamp.",
-        clock,
-    )
-    backwards = torch.zeros_like(valid)
-    backwards[:, 1:] = (clock[:, 1:] < clock[:, :-1]) & valid[:, 1:]
-    where = backwards.nonzero()
-    if len(where):
-        row, step = where[0].tolist()
+def _row_stamps(times: ArrayLike, shape: Sequence[int], valid: Tensor) -> Tensor:
+    """(B, L) stamps of the rows, in order where they count."""
+    B, L = valid.shape
+    stamps = as_clock(times, "times")
+    if stamps.shape == (L,):
+        stamps = stamps.expand(B, L)
+    if stamps.shape != (B, L):
         raise ValueError(
-            f"times must not decrease along a series; row {row} has times[{step}] = {float(clock[row, step])} after "
-            f"{float(clock[row, step - 1])}. Sort the rows of each series by time."
+            f"times must have shape {(B, L)} or {(L,)} beside values {tuple(shape)}; got {tuple(stamps.shape)}."
         )
-    if clock.shape[1] == 0:
-        return clock
-    last = clock.gather(1, (count - 1).clamp(min=0)[:, None])
+    _refuse(
+        ~torch.isfinite(stamps) & valid,
+        "times must be finite; series {} has times[{}] = {}. Drop rows without a time stamp.",
+        stamps,
+    )
+    where = ((stamps[:, 1:] < stamps[:, :-1]) & valid[:, 1:]).nonzero()
+    if len(where):
+        i, step = where[0].tolist()
+        raise ValueError(
+            f"times must not decrease along a series; series {i} has times[{step + 1}] = {stamps[i, step + 1].item()} "
+            f"after {stamps[i, step].item()}. Sort the rows of each series by time."
+        )
+    return stamps
+
+
+def _start(t0: ArrayLike | float | None, stamps: Tensor, count: Tensor) -> Tensor:
+    """(B,) what is subtracted; whole numbers if the stamps are, so that nothing is rounded before."""
+    B, L = stamps.shape
+    if t0 is None:
+        return torch.where(count > 0, stamps[:, 0], 0) if L else stamps.new_zeros(B)
+    start = as_clock(t0, "t0")
+    if start.shape not in ((), (B,)) or not bool(torch.isfinite(start).all()):
+        raise ValueError(f"t0 must be one finite number or {B} of them; got {shown(start.tolist())}.")
+    whole = not stamps.is_floating_point() and bool(((start == start.round()) & (start.abs() < 2**62)).all())
+    return start.to(torch.int64 if whole else torch.float64, copy=True).expand(B)
+
+
+def _query_stamps(query_times: ArrayLike, B: int) -> Tensor:
+    """(B, Q) stamps of the queries."""
+    query = as_clock(query_times, "query_times")
+    query = query.expand(B, -1) if query.dim() == 1 else query
+    if query.dim() != 2 or query.shape[0] != B:
+        raise ValueError(f"query_times must have shape ({B}, Q) or (Q,); got {tuple(query.shape)}.")
+    _refuse(~torch.isfinite(query), "query_times must be finite; series {} has query_times[{}] = {}.", query)
+    return query
+
+
+def _repeat_last(stamps: Tensor, start: Tensor, count: Tensor) -> Tensor:
+    """(B, L) with the last valid stamp over the padding; the start, if there is none."""
+    if stamps.shape[1] == 0:
+        return stamps
+    last = stamps.gather(1, (count - 1).clamp(min=0)[:, None])
     last = torch.where(count[:, None] > 0, last, start[:, None])
-    return torch.where(valid, clock, last) - start[:, None]
+    return torch.where(torch.arange(stamps.shape[1]) < count[:, None], stamps, last)
+
+
+def _since(stamps: Tensor, start: Tensor, dtype: torch.dtype, name: str) -> Tensor:
+    """(B, L), (B,) -> (B, L) float64, times since the start; differences of any two fit into the dtype, or float32."""
+    limit = torch.finfo(torch.promote_types(dtype, torch.float32)).max / 2
+    whole = not (stamps.is_floating_point() or start.is_floating_point())
+    since = stamps.to(torch.float64) - start.to(torch.float64)[:, None]
+    _refuse(
+        ~(since.abs() <= (2.0**62 if whole else limit)),
+        f"{name} since the start of a series must not exceed {2.0**62 if whole else limit:.2g}; series {{}} has "
+        f"{name}[{{}}] = {{}}. Drop stamps that stand for missing ones, or use a larger unit of time.",
+        stamps,
+    )
+    return (stamps - start[:, None]).to(torch.float64) if whole else since  # float64 would round both beyond 2**53
+
+
+def intervals(clock: Tensor, dtype: torch.dtype) -> Tensor:
+    """(B, L) times -> (B, L) intervals since the row before, 0 in the first."""
+    if clock.shape[1] == 0:
+        return clock.to(dtype)
+    deltas = torch.diff(clock, dim=1, prepend=clock[:, :1])
+    cast = deltas.to(dtype)
+    message = f"{dtype} cannot hold the interval before a row: series {{}}, row {{}}, {{}}. Use a larger unit of time."
+    _refuse(~torch.isfinite(cast), message, deltas)
+    return cast
 
 
 def _observed(given: Tensor, observed: ArrayLike | None, valid: Tensor) -> Tensor:
+    """(B, L, *C) bool, False on padding."""
     inside = valid.reshape(valid.shape + (1,) * (given.dim() - 2)).expand(given.shape)
-    seen = ~torch.isnan(given) if observed is None else torch.as_tensor(observed)
+    seen = ~torch.isnan(given) if observed is None else as_tensor(observed, "observed")
     if seen.dtype != torch.bool or seen.shape != given.shape:
         raise ValueError(
             f"observed must be bool with the shape of values, {tuple(given.shape)}, True = observed; got {seen.dtype} "
             f"{tuple(seen.shape)}."
         )
-    seen = seen & inside
+    return seen & inside
+
+
+def _values(given: Tensor, seen: Tensor, dtype: torch.dtype) -> Tensor:
+    """(B, L, *C) what was observed, and 0; all finite in the dtype."""
+    values = torch.where(seen, given, 0).to(dtype)
     _refuse(
-        seen & ~torch.isfinite(given),
-        "an observed value must be finite; series {}, row {}, channel {} is {}. Mark it as not observed, or write NaN.",
+        ~torch.isfinite(values),
+        f"an observed value must be finite in {dtype}; series {{}}, row {{}}, channel {{}} is {{}}. Mark it as not "
+        "observed, or write NaN; if it is right, use a larger unit.",
         given,
     )
-    return seen
+    return values
+
+
+def _static(static: ArrayLike, B: int, dtype: torch.dtype) -> Tensor:
+    """(B, S) covariates, a copy."""
+    given = as_tensor(static, "static")
+    if given.dim() != 2 or given.shape[0] != B:
+        raise ValueError(f"static must have shape ({B}, S), a row per series; got {tuple(given.shape)}.")
+    covariates = given.to(dtype, copy=True)
+    message = f"static must be finite in {dtype}; series {{}}, column {{}} is {{}}."
+    _refuse(~torch.isfinite(covariates), message, given)
+    return covariates
+
+
+def _check_targets(targets: Any, observed: Any, B: int) -> None:
+    for name, tensor in (("targets", targets), ("targets_observed", observed)):
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} must be a tensor; got {type(tensor).__name__}. Use torch.as_tensor({name}).")
+    if observed is not None and (targets is None or observed.shape != targets.shape or observed.dtype != torch.bool):
+        raise ValueError("targets_observed must be bool, with the shape of targets.")
+    if targets is not None and targets.shape[:1] != (B,):
+        raise ValueError(f"targets must have {B} rows, one per series; got shape {tuple(targets.shape)}.")
+
+
+def _positions(series: Any, B: int) -> Tensor:
+    """Positions or a mask as a tensor that indexes B series."""
+    index = as_tensor(series, "which series to take", WHOLE + BOOL)
+    if index.dim() != 1:
+        raise TypeError(f"series are taken by slice, positions or mask, as in batch[2:3]; got {shown(series)}.")
+    if index.dtype == torch.bool:
+        if len(index) != B:
+            raise IndexError(f"there are {B} series; got a mask of {len(index)}.")
+        return index
+    index = index.to(torch.int64)
+    if bool(((index < -B) | (index >= B)).any()):
+        raise IndexError(f"there are {B} series; got positions {shown(index.tolist())}.")
+    return index
 
 
 def _refuse(bad: Tensor, message: str, values: Tensor) -> None:
+    """Name the first entry that is bad, as series, row and channel."""
     if bool(bad.any()):
         where = tuple(int(i) for i in bad.nonzero()[0])
-        shown = where if len(where) <= 3 else (*where[:2], list(where[2:]))
-        raise ValueError(message.format(*shown, float(values[where])))
+        named = where if len(where) <= 3 else (*where[:2], list(where[2:]))
+        raise ValueError(message.format(*named, values[where].item()))
 
 
 def mean_interval(batch: IrregularBatch) -> Tensor:
     """(B,) mean interval between the rows of each series; 0 for a single row or when all are ties."""
+    if batch.times.shape[1] == 0:
+        return batch.deltas.new_zeros(len(batch))
     last = batch.times.gather(1, (batch.lengths - 1).clamp(min=0)[:, None])[:, 0]
     return ((last - batch.times[:, 0]) / (batch.lengths - 1).clamp(min=1)).to(batch.deltas.dtype)
 
 
 def median_interval(batches: Iterable[IrregularBatch]) -> float:
     """Median positive interval over all series, what `LFormer.first_interval` is set to; 1.0 if there is none."""
-    deltas = torch.cat([batch.deltas[batch.deltas > 0].flatten() for batch in batches])
-    median = float(deltas.median()) if deltas.numel() else math.nan
+    deltas = [batch.deltas[batch.deltas > 0].flatten() for batch in batches]
+    median = _median(deltas)
     return median if math.isfinite(median) else 1.0
 
 
 def median_span(batches: Sequence[IrregularBatch]) -> float:
     """Median time from the first to the last row of a series; 0.0 if there are no series."""
-    spans = torch.cat([(b.times.amax(dim=1) - b.times[:, 0])[b.lengths > 0] for b in batches if b.times.shape[1]])
-    return float(spans.median()) if spans.numel() else 0.0
+    median = _median([(b.times.amax(dim=1) - b.times[:, 0])[b.lengths > 0] for b in batches if b.times.shape[1]])
+    return median if math.isfinite(median) else 0.0
+
+
+def _median(parts: list[Tensor]) -> float:
+    """Of all numbers together; NaN if there is none."""
+    numbers = torch.cat(parts) if parts else torch.zeros(0)
+    return float(numbers.median()) if numbers.numel() else math.nan

@@ -16,6 +16,8 @@ import torch
 from lformer.batch import IrregularBatch
 from lformer.covariates import Covariates
 from lformer.panel import Array, Panel, drop_observations, padded_rows, runs, take_rows
+from lformer.panel.core import spell
+from lformer.panel.stamps import LONGEST
 
 POOL = 50  # training batches sorted by length among themselves: little padding, and still a random order
 
@@ -29,7 +31,8 @@ class Targets:
         at: which of the three.
         observed: bool like values, False where there is nothing to compare with; None if all count.
         given: bool like values, True where the value was also an input; None if none was.
-        times: (M,) of the queries, in the frame of the panel's times.
+        times: (M,) of the queries, in the frame of the panel's times. What is asked of a series without rows has no
+            time: there is nothing to count it from.
         first, lengths: (n,) the queries of each series.
         weights: (n,) how much each series counts in the loss; None if all count 1.
     """
@@ -204,11 +207,23 @@ class PanelPart:
             extra = (1,) * (asked["targets"].dim() - 2)
             asked["targets_observed"] = shown.reshape(*shown.shape, *extra).expand(asked["targets"].shape)
         if targets.at == "queries":
-            assert targets.times is not None
-            clock = targets.times[rows] if len(targets.times) else np.zeros(rows.shape)
-            clock = np.where(lengths[:, None] > 0, clock - self.panel.first_times(index)[:, None], 0.0)
-            asked["query_times"] = torch.from_numpy(clock)
+            asked["query_times"] = torch.from_numpy(self._query_times(index, rows, lengths > 0))
         return asked
+
+    def _query_times(self, index: Array, rows: Array, asked: Array) -> Array:
+        """(B, Q) since the first row of each series; 0 if it has none, and where nothing is asked."""
+        assert self.targets.times is not None
+        clock = self.targets.times[rows] if len(self.targets.times) else np.zeros(rows.shape)
+        counts = asked & (self.panel.lengths[index] > 0)  # without a row there is nothing to count time from
+        with np.errstate(over="ignore", invalid="ignore"):
+            since = np.where(counts[:, None], clock - self.panel.first_times(index)[:, None], 0.0)
+        if (bad := ~(np.abs(since) <= LONGEST)).any():
+            series, query = np.argwhere(bad)[0].tolist()
+            raise ValueError(
+                f"queries must lie within {LONGEST:.2g} of the first row; series "
+                f"{spell(self.panel.ids[index][series])} is asked at {clock[series, query]:g}. Use a larger unit."
+            )
+        return since
 
     def _target_runs(self, index: slice | Array) -> tuple[Array, Array]:
         """Where the targets of some series begin and how many there are, if they stand at rows or queries."""

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lformer import IrregularBatch
+from lformer import IrregularBatch, LFormer, LFormerConfig
 from lformer.data.dataset import Array
 from lformer.panel import Panel
 from lformer.parts import POOL, PanelPart, Prepared, Targets, splits_of
@@ -129,8 +129,8 @@ def check_targets(at: str, whole: Prepared, series: Array, batch: IrregularBatch
         if at == "queries":
             assert targets.times is not None
             assert batch.query_times is not None
-            begin = whole.panel.first_times()[i]
-            np.testing.assert_array_equal(batch.query_times[row, :count].numpy(), targets.times[run] - begin)
+            since = targets.times[run] - whole.panel.first_times()[i] if whole.panel.lengths[i] else np.zeros(count)
+            np.testing.assert_array_equal(batch.query_times[row, :count].numpy(), since)
             rest = batch.query_times[row, count:]
             assert (rest == (batch.query_times[row, count - 1] if count else 0.0)).all()
     assert (batch.query_times is None) == (at != "queries")
@@ -278,3 +278,50 @@ def test_queries_of_whole_number_stamps_count_from_the_first_row() -> None:
     batch = PanelPart(panel, targets, np.arange(2), 0).batch(np.arange(2))
     assert batch.query_times is not None
     assert batch.query_times.tolist() == [[1.0, 4.0], [0.5, 0.5]]  # `times` are in the frame of the panel's
+
+
+def asked_part(origin: float, far: float = 0.0) -> PanelPart:
+    """Series of 3, 0 and 2 rows, each asked at three times."""
+    panel = Panel.build(
+        origin + np.array([0.0, 0.5, 2.0, 7.0, 9.0]),
+        np.random.default_rng(0).normal(size=(5, 2)),
+        [3, 0, 2],
+        ids=list("abc"),
+    )
+    times = origin + np.array([0.25, 3.0, 1.0, 4.0, 0.5, 2.0, 8.0, 10.0, 6.0 + far])
+    targets = Targets(
+        values=np.zeros((9, 2)), at="queries", times=times, first=np.array([0, 3, 6]), lengths=np.array([3, 3, 3])
+    )
+    return PanelPart(panel, targets, np.arange(3), 0, precise=True)
+
+
+@pytest.mark.parametrize("embedding", ["sinusoidal", "relative"])
+def test_answers_to_queries_do_not_depend_on_the_origin_even_without_rows(embedding: str) -> None:
+    config = LFormerConfig(inputs=2, outputs=2, width=16, heads=2, answer="query", time_embedding=embedding)
+    model = LFormer(config).double()
+    told = []
+    for origin in (0.0, 1024.0):
+        batch = asked_part(origin).batch(np.arange(3))
+        assert batch.query_times is not None
+        assert batch.query_times.tolist() == [[0.25, 3.0, 1.0], [0.0, 0.0, 0.0], [1.0, 3.0, -1.0]]
+        told.append(model(replace(batch, deltas=batch.deltas.double())))
+    assert torch.equal(told[0], told[1])
+
+
+def test_a_query_too_far_away_is_refused() -> None:
+    part = asked_part(0.0, far=1e39)
+    with pytest.raises(
+        ValueError, match=r"within 1.7e\+38 of the first row; series 'c' is asked at 1e\+39. Use a larger"
+    ):
+        part.batch(np.array([0, 2]))
+    part.batch(np.array([0, 1]))
+
+
+def test_a_part_that_is_not_precise_refuses_what_float32_cannot_hold() -> None:
+    panel = Panel.build(np.array([0.0, 1.0]), np.array([[1.0], [1e39]]), [1, 1], ids=["a", "b"], channels=["k"])
+    part = PanelPart(panel, Targets(values=np.zeros(2), at="series"), np.arange(2), 0)
+    assert part.batch(np.array([0])).values.dtype == torch.float32
+    with pytest.raises(ValueError, match=r"float32 cannot hold an observed value: series 'b', time 1.0, channel 'k'"):
+        part.batch(np.array([0, 1]))
+    wide = replace(part, precise=True).batch(np.array([0, 1]))
+    assert wide.values.flatten().tolist() == [1.0, 1e39]

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pandas as pd
 
+from lformer.arrays import whole_number
 from lformer.doctor import channels, series, timing
 from lformer.doctor.layout import Figures, Layout, lay_out, padding
 from lformer.doctor.records import Records, read_records
 from lformer.doctor.report import LEVELS, Finding, Report
 from lformer.doctor.sketch import sketch
 from lformer.panel import Panel
+from lformer.panel.long import check_names
 
 TRIAL = 2 * 10**8  # cells of a panel that is built to see whether it can be
 
@@ -43,7 +45,10 @@ def examine(
         >>> report.ok, report.findings[0].title
         (False, 'Infinite values')
     """
-    if batch_size < 1:
+    if not isinstance(table, pd.DataFrame):
+        raise TypeError(f"examine takes a pandas DataFrame; got {type(table).__name__}.")
+    check_names(id, time, channel, value)
+    if whole_number(batch_size, "batch_size") < 1:
         raise ValueError(f"batch_size must be at least 1; got {batch_size}.")
     records, findings = read_records(table, id, time, channel, value)
     if records is None:

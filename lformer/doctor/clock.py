@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lformer.arrays import shown
 from lformer.doctor.report import Finding
 from lformer.doctor.words import SHOWN, counted, listed
-from lformer.panel.stamps import Array, as_stamps, missing
+from lformer.panel import Array
+from lformer.panel.long import number_of
+from lformer.panel.stamps import as_stamps, missing
 
 OFFSET = r"(Z|[+-]\d{2}:?\d{2})$"  # how a stamp of ISO 8601 ends if it knows its zone
 
@@ -24,19 +27,20 @@ def read_clock(column: pd.Series[Any], time: str) -> tuple[Array, list[Finding]]
     except TypeError:
         pass
     present = column.notna().to_numpy()
-    numbers = pd.to_numeric(column, errors="coerce").astype(np.float64)
-    if numbers.notna().sum() >= 0.5 * present.sum():
-        clock, kind, cure = numbers.to_numpy(), "a number", f"table[{time!r}] = pandas.to_numeric(table[{time!r}])"
+    read = (number_of(one) for one in column)
+    numbers = np.array([np.nan if number is None else number for number in read])
+    if (~np.isnan(numbers)).sum() >= 0.5 * present.sum():
+        clock, kind, cure = numbers, "a number", f"table[{time!r}] = pandas.to_numeric(table[{time!r}])"
         zones: list[Finding] = []
     else:
-        text = column.where(column.notna(), None).astype(str)
+        text = column.where(column.notna(), None).map(_text)
         parsed = pd.to_datetime(text, format="ISO8601", errors="coerce", utc=True).dt.tz_localize(None)
         clock, kind, cure = parsed.to_numpy(), "an ISO 8601 stamp", f"pandas.to_datetime(table[{time!r}])"
         cure = f"table[{time!r}] = {cure}"
         zones = _zones(text[parsed.notna()], time)
     strange = np.flatnonzero(present & missing(clock))
     if len(strange):
-        where = listed((f"row {column.index[r]} holds {column.iloc[r]!r}" for r in strange[:SHOWN]), len(strange))
+        where = listed((f"row {column.index[r]} holds {shown(column.iloc[r])}" for r in strange[:SHOWN]), len(strange))
         return clock, [
             Finding(
                 "error", "Unreadable time stamps",
@@ -56,6 +60,13 @@ def read_clock(column: pd.Series[Any], time: str) -> tuple[Array, list[Finding]]
             f"Convert it before training: {cure}.",
         )
     ]  # fmt: skip
+
+
+def _text(one: Any) -> str:
+    try:
+        return str(one)
+    except ValueError:  # of a whole number beyond 4,300 digits
+        return shown(one)
 
 
 def _zones(text: pd.Series[Any], time: str) -> list[Finding]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from lformer.arrays import CANNOT, as_floats, shown
 from lformer.doctor.clock import read_clock
 from lformer.doctor.files import is_text
 from lformer.doctor.report import Finding
 from lformer.doctor.words import SHOWN, counted, listed, stamp
+from lformer.panel.long import number_of
 from lformer.panel.stamps import missing
 
 Array = np.ndarray[Any, Any]
@@ -68,6 +70,11 @@ def read_records(
     columns, findings = _columns(table, id, time, channel, value)
     if findings:
         return None, findings
+    coded = [id] if channel is None else [id, channel]
+    if unclear := [name for name in coded if not _works(pd.factorize, table[name])]:
+        return None, _no_names(table, unclear[0])
+    if odd := [name for name in (*coded, time, *columns) if not _works(pd.isna, table[name])]:
+        return None, _signaling(odd[0])
     named: list[Finding] = []
     if channel is None:
         channels, strange = _wide(table, columns)
@@ -135,6 +142,36 @@ def _columns(
             )
         ]
     return values, []
+
+
+def _works(look: Callable[[Any], Any], entries: Any) -> bool:
+    """Whether entries can be looked at so; lists cannot be told apart, and a decimal may be a NaN that raises."""
+    try:
+        look(entries)
+    except CANNOT:
+        return False
+    return True
+
+
+def _no_names(table: pd.DataFrame, name: str) -> list[Finding]:
+    at = next((row for row, one in enumerate(table[name]) if not _works(hash, one)), 0)
+    return [
+        Finding(
+            "error", "Names that cannot be told apart",
+            f"Column {name!r} must hold text or numbers; row {table.index[at]} holds {shown(table[name].iloc[at])}.",
+            f"Convert it: table[{name!r}] = table[{name!r}].astype(str).",
+        )
+    ]  # fmt: skip
+
+
+def _signaling(name: str) -> list[Finding]:
+    return [
+        Finding(
+            "error", "Signaling NaN",
+            f"Column {name!r} holds a decimal sNaN, which raises an error wherever it is used.",
+            "Write NaN where nothing was observed.",
+        )
+    ]  # fmt: skip
 
 
 def _no_id(records: Records, id: str) -> list[Finding]:
@@ -228,12 +265,13 @@ def _too_many(count: int, channel: str) -> list[Finding]:
 def _numbers(column: pd.Series[Any], name: str) -> tuple[Array, list[Finding]]:
     """(R,) float64 with NaN where a value is missing or no number, and which are none."""
     try:
-        return column.to_numpy(dtype=np.float64, na_value=np.nan), []
+        return as_floats(column, name, np.float64), []
     except (ValueError, TypeError):
         pass
-    numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    strange = np.flatnonzero(np.isnan(numbers) & column.notna().to_numpy())
-    where = listed((f"row {column.index[r]} holds {column.iloc[r]!r}" for r in strange[:SHOWN]), len(strange))
+    read = [number_of(one) for one in column]
+    numbers = np.array([np.nan if number is None else number for number in read])
+    strange = [row for row, number in enumerate(read) if number is None]
+    where = listed((f"row {column.index[r]} holds {shown(column.iloc[r])}" for r in strange[:SHOWN]), len(strange))
     return numbers, [
         Finding(
             "error", "Values that are no numbers",

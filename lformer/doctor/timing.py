@@ -11,6 +11,7 @@ from lformer.doctor.layout import Figures, Layout, by_number, distinct
 from lformer.doctor.records import Array, Channel, Records
 from lformer.doctor.report import Finding
 from lformer.doctor.words import SHOWN, counted, listed, number, span, stamp
+from lformer.panel.stamps import LONGEST
 
 EPOCHS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 EPOCH_LOW, EPOCH_HIGH = 1e8, 5e9  # seconds since 1970: from 1973 to 2128
@@ -162,13 +163,14 @@ def _epoch(records: Records, layout: Layout, figures: Figures) -> Iterator[Findi
 
 
 def _too_far_apart(records: Records, layout: Layout, figures: Figures) -> Iterator[Finding]:
-    """Differences that 64-bit integers or float32 cannot hold."""
-    bad = ~(layout.gaps <= np.finfo(np.float32).max)  # NaN is bad too
+    """Gaps with which a series spans more than 64-bit integers or a panel can hold."""
+    before, after = layout.times[layout.after - 1], layout.times[layout.after]
+    bad = (before <= LONGEST) & ~(after <= LONGEST)
     if bad.any():
-        before, after = (records.at(layout.source[i]) for i in _around(layout, int(np.argmax(bad))))
+        here, there = (records.at(layout.source[i]) for i in _around(layout, int(np.argmax(bad))))
         yield Finding(
             "error", "Stamps too far apart",
-            f"{counted(int(bad.sum()), 'gap')} cannot be represented: {before}, then {after}.",
+            f"{counted(int(bad.sum()), 'gap')} cannot be represented: {here}, then {there}.",
             "Such stamps usually stand for missing ones; drop those rows.",
         )  # fmt: skip
 

@@ -6,8 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.utils import check_array
+from torch import Tensor
 
+from lformer.arrays import as_floats, as_tensor, refuse_masked
 from lformer.panel import Array, Panel
 from lformer.panel.stamps import one_of
 
@@ -24,7 +27,17 @@ def as_panel(X: Any) -> tuple[Panel, int | None]:
         return X, None
     if isinstance(X, list | tuple) and X and _is_series(X[0]):
         return Panel.from_list(list(X)), None
-    array = check_array(X, allow_nd=True, ensure_all_finite="allow-nan", dtype="numeric", input_name="X")
+    refuse_masked(X, "X")
+    if isinstance(X, Tensor):
+        X = as_tensor(X, "X").detach().to(torch.float64).numpy()
+    elif hasattr(X, "iloc"):  # pandas
+        X = as_floats(X, "X", np.float64)
+    try:
+        array = check_array(X, allow_nd=True, ensure_all_finite="allow-nan", dtype="numeric", input_name="X")
+    except (RuntimeError, OverflowError) as error:
+        raise ValueError(f"X must be series or an array of numbers; got {type(X).__name__}: {error}.") from error
+    if array.dtype.kind == "O":
+        array = as_floats(array, "X", np.float64)
     if array.ndim > 3:
         raise ValueError(f"X must be (series, time, channels) or (series, time); got shape {array.shape}.")
     return Panel.from_array(array, lengths=_lengths(array)), array.shape[1] if array.ndim == 2 else None
@@ -96,7 +109,7 @@ def series_weights(sample_weight: Any, panel: Panel, by_id: bool) -> Array:
         return np.ones(n)
     if isinstance(sample_weight, dict) or (by_id and hasattr(sample_weight, "reindex")):
         sample_weight = panel.align(sample_weight, "sample_weight")
-    weights = np.asarray(sample_weight, np.float64)
+    weights = as_floats(sample_weight, "sample_weight", np.float64)
     if weights.shape != (n,) or not np.isfinite(weights).all() or bool((weights < 0).any()):
         raise ValueError(f"sample_weight must be {n} numbers from 0, one per series; got shape {weights.shape}.")
     if not weights.any():

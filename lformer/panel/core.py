@@ -7,20 +7,22 @@ share their rows. `batch` pads some series into an `IrregularBatch` in one vecto
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 import torch
 
-from lformer.batch import IrregularBatch
-from lformer.panel.stamps import stamps
+from lformer.arrays import CANNOT, STAMPS, Array, any_array, as_array, floating, shown, whole_number
+from lformer.batch import IrregularBatch, intervals
+from lformer.panel.stamps import LONGEST, as_stamps, choose_unit, missing, stamps, too_long
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Array = np.ndarray[Any, Any]
 OnDuplicate = Literal["error", "mean", "last", "keep"]
 
 
@@ -93,7 +95,7 @@ class Panel:
             channels: names of the last axis of the values; "0", "1", ... if None.
             unit, origin, static, scale: as in the class; static has its rows in the order of the series.
         """
-        times, values = np.asarray(times, np.float64), np.asarray(values)
+        times, values = _float64(times), as_array(values, "values")
         lengths = whole_numbers(lengths, "lengths")
         n, rows = len(lengths), times.size
         if times.ndim != 1 or values.ndim < 2 or len(values) != rows:
@@ -101,30 +103,25 @@ class Panel:
                 f"times and values must have shapes (N,) and (N, C), one row per stamp; got {times.shape} and "
                 f"{values.shape}."
             )
-        if values.dtype.kind not in "fiub":
-            raise TypeError(f"values must be numbers; got {values.dtype}.")
         contiguous = first is None
-        first = np.cumsum(lengths) - lengths if first is None else whole_numbers(first, "first")
-        if bool((lengths < 0).any()) or (contiguous and int(lengths.sum()) != rows):
+        if bool(((lengths < 0) | (lengths > rows)).any()) or (contiguous and int(lengths.sum()) != rows):
             raise ValueError(
                 f"lengths must be numbers from 0 that sum to the {rows} rows; they sum to {lengths.sum()}."
             )
-        if first.shape != (n,) or bool(((first < 0) | (first + lengths > rows)).any()):
+        first = np.cumsum(lengths) - lengths if first is None else whole_numbers(first, "first")
+        if first.shape != (n,) or bool(((first < 0) | (first > rows - lengths)).any()):
             raise ValueError(f"first and lengths must describe runs within the {rows} rows.")
-        names = np.arange(n) if ids is None else np.asarray(ids)
+        names = np.arange(n) if ids is None else any_array(ids, "ids")
         if names.shape != (n,):
             raise ValueError(f"ids must be {n} names, one per series; got shape {names.shape}.")
-        labels = tuple(str(c) for c in (range(values.shape[-1]) if channels is None else channels))
-        if len(labels) != values.shape[-1]:
-            raise ValueError(f"values have {values.shape[-1]} channels, but {len(labels)} names were given.")
-        if static is not None and len(static) != n:
-            raise ValueError(f"static must have one row for each of the {n} series, in their order; got {len(static)}.")
-        if origin is not None and np.shape(origin) != (n,):
-            raise ValueError(f"origin must be {n} stamps, one per series; got shape {np.shape(origin)}.")
+        if static is not None and (not hasattr(static, "iloc") or len(static) != n):
+            got = len(static) if hasattr(static, "iloc") else type(static).__name__
+            raise ValueError(f"static must have one row for each of the {n} series, in their order; got {got}.")
+        begins = _origin(origin, n)
         panel = cls(
-            times=times, values=values, observed=None if observed is None else np.asarray(observed), first=first,
-            lengths=lengths, ids=names, channels=labels, unit=unit, static=static, scale=scale,
-            origin=np.zeros(n) if origin is None else np.asarray(origin),
+            times=times, values=values, observed=None if observed is None else any_array(observed, "observed"),
+            first=first, lengths=lengths, ids=names, channels=tuple(channel_names(channels, values.shape[-1])),
+            unit=choose_unit(begins.dtype.kind, unit), static=static, scale=_finite(scale, "scale"), origin=begins,
         )  # fmt: skip
         panel._check_times()
         return panel._with_observed()
@@ -283,7 +280,7 @@ class Panel:
             if not -len(self) <= index < len(self):
                 raise IndexError(f"there are {len(self)} series; got index {index}.")
             return self._series(int(index))
-        index = index if isinstance(index, slice) else _positions(index)
+        index = index if isinstance(index, slice) else _positions(index, len(self))
         return replace(
             self,
             first=self.first[index],
@@ -342,6 +339,7 @@ class Panel:
             >>> panel.cut(3).ids.tolist(), panel.cut(3).lengths.tolist()
             (['a', 'a', 'b'], [3, 2, 2])
         """
+        length = whole_number(length, "length")
         if length < 1:
             raise ValueError(f"length must be at least 1; got {length}.")
         pieces = np.maximum(-(-self.lengths // length), 1)  # an empty series stays one piece
@@ -362,14 +360,14 @@ class Panel:
         if isinstance(target, Mapping):
             self._all_known([i in target for i in self.ids.tolist()], name)
             return np.asarray([target[i] for i in self.ids.tolist()])
-        if hasattr(target, "reindex"):  # pandas
+        if hasattr(target, "iloc"):  # pandas
             if not target.index.is_unique:
                 twice = target.index[target.index.duplicated()].tolist()[:5]
                 raise ValueError(f"{name} must have one entry per id; twice: {twice}.")
             where = target.index.get_indexer(self.ids)
             self._all_known(where >= 0, name)
             return target.to_numpy()[where]
-        array = np.asarray(target)
+        array = any_array(target, name)
         if array.ndim == 0 or len(array) != len(self):
             raise ValueError(f"{name} must have one entry for each of the {len(self)} series; got shape {array.shape}.")
         return array
@@ -383,9 +381,13 @@ class Panel:
             )
 
     def with_values(self, values: Array) -> Self:
-        """The same rows with other values, 0 where nothing was observed."""
+        """The same rows with other values, all finite, 0 where nothing was observed."""
+        values = as_array(values, "values")
         if values.shape != self.values.shape:
             raise ValueError(f"expected values of shape {self.values.shape}; got {values.shape}.")
+        if not np.isfinite(values).all():
+            row, *channel = np.argwhere(~np.isfinite(values))[0].tolist()
+            raise ValueError(f"values must be finite in {values.dtype}; {self._place(row, channel)} is not.")
         return replace(self, values=values, scale=1.0)
 
     # -- back
@@ -438,7 +440,8 @@ class Panel:
             >>> panel.batch().times.tolist()
             [[0.0, 0.5], [0.0, 0.0]]
         """
-        chosen = slice(None) if index is None else _positions(index)
+        dtype = floating(dtype)
+        chosen = slice(None) if index is None else _positions(index, len(self))
         first, lengths, origin = self.first[chosen], self.lengths[chosen], self.origin[chosen]
         rows, valid = padded_rows(first, lengths, self.pad_to)
         clock = self.times[rows] if self.times.size else np.zeros(rows.shape)  # (B, L); padding repeats the last row
@@ -449,7 +452,7 @@ class Panel:
         return IrregularBatch(
             values=self._padded_values(rows, valid, dtype),
             times=torch.from_numpy(clock),
-            deltas=torch.from_numpy(np.diff(clock, axis=1, prepend=clock[:, :1])).to(dtype),
+            deltas=intervals(torch.from_numpy(clock), dtype),
             observed=self._padded_observed(rows, valid),
             lengths=torch.from_numpy(lengths.copy()),
             start=torch.from_numpy(start),
@@ -464,7 +467,31 @@ class Panel:
 
     def _padded_values(self, rows: Array, valid: Array, dtype: torch.dtype) -> torch.Tensor:
         values = torch.from_numpy(take_rows(self.values, rows, valid)).to(dtype)
-        return values if self.scale == 1.0 else values.mul_(self.scale)
+        values = values if self.scale == 1.0 else values.mul_(self.scale)
+        if self._may_overflow(dtype) and not bool((finite := torch.isfinite(values)).all()):
+            series, row, *channel = (~finite).nonzero()[0].tolist()
+            at = int(rows[series, row])
+            raise ValueError(
+                f"{dtype} cannot hold an observed value: {self._place(at, channel)} is "
+                f"{self.values[(at, *channel)] * self.scale:g}. Use a larger unit, or batch(..., dtype=torch.float64)."
+            )
+        return values
+
+    def _may_overflow(self, dtype: torch.dtype) -> bool:
+        """Whether a finite value of the panel can be infinite in a batch; what cannot is not looked at again."""
+        own = self.values.dtype
+        largest = float(np.finfo(own).max if own.kind == "f" else 1 if own.kind == "b" else np.iinfo(own).max)
+        return largest * abs(self.scale) > torch.finfo(dtype).max
+
+    def _place(self, row: int, channel: Sequence[int]) -> str:
+        """An entry in words: whose, when and what."""
+        own = (self.first <= row) & (row < self.first + self.lengths)
+        if not own.any():
+            return f"row {row}, channel {list(channel)}"
+        i = int(np.argmax(own))
+        time = stamps(self.times[row], self.origin[i], self.unit)
+        name = repr(self.channels[channel[-1]]) if len(channel) == 1 else list(channel)
+        return f"series {spell(self.ids[i])}, time {time}, channel {name}"
 
     def _padded_observed(self, rows: Array, valid: Array) -> torch.Tensor:
         if self.observed is not None:
@@ -488,6 +515,8 @@ class Panel:
                 f"times must not decrease along a series; series {spell(self.ids[i])} has {self.times[row]} after "
                 f"{self.times[row - 1]}. Sort its rows by time."
             )
+        if (i := too_long(self.times, self.first, self.lengths)) is not None:
+            raise ValueError(span_message(self.ids[i]))
 
     def _first_with(self, rows: Array, skip: int = 0) -> int | None:
         """The first series with a marked row, its first `skip` rows aside."""
@@ -551,7 +580,7 @@ def take_rows(flat: Array, rows: Array, valid: Array) -> Array:
 
 def whole_numbers(values: Any, name: str) -> Array:
     """(n,) int64, refusing what would have to be rounded."""
-    array = np.asarray(values)
+    array = any_array(values, name)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise ValueError(f"{name} must be whole numbers, one per series; got {array.dtype} of shape {array.shape}.")
     return array.astype(np.int64)
@@ -559,14 +588,76 @@ def whole_numbers(values: Any, name: str) -> Array:
 
 def spell(name: Any) -> str:
     """A name as the user wrote it, for an error."""
-    return repr(name.item() if isinstance(name, np.generic) else name)
+    return shown(name.item() if isinstance(name, np.generic) else name)
 
 
-def _positions(index: Any) -> Array:
-    """Positions, or a mask, as an array that indexes an array."""
-    array = np.asarray(index)
-    if array.size == 0 and array.dtype.kind != "b":
+def channel_names(channels: Iterable[Hashable] | None, count: int | None = None) -> list[str]:
+    """Names of channels, which must differ; "0", "1", ... if None."""
+    try:
+        if isinstance(channels, str | bytes):
+            raise TypeError
+        labels = [str(c) for c in (range(count or 0) if channels is None else channels)]
+    except CANNOT:
+        raise TypeError(f"channels must be a list of names; got {shown(channels)}.") from None
+    if count is not None and len(labels) != count:
+        raise ValueError(f"values have {count} channels, but {len(labels)} names were given.")
+    if len(set(labels)) < len(labels):
+        twice = sorted({label for label in labels if labels.count(label) > 1})
+        raise ValueError(f"channels must have different names; twice: {twice[:5]}.")
+    return labels
+
+
+def span_message(name: Any) -> str:
+    """What is wrong with a series that `too_long` finds."""
+    return (
+        f"the times of series {spell(name)} span more than {LONGEST:.2g}, and intervals are kept in float32. Drop "
+        "stamps that stand for missing ones, or use a larger unit of time."
+    )
+
+
+def _float64(times: Any) -> Array:
+    """(N,) times in float64, refusing whole numbers that it would round."""
+    given = as_array(times, "times", STAMPS)
+    rounded = given.astype(np.float64, copy=False)
+    if given.dtype.kind in "iu" and given.size and float(np.abs(rounded).max()) > 2**53:
+        raise ValueError(
+            f"times are kept in float64, which holds whole numbers up to 2**53; got {given.max()}. Subtract the first "
+            "stamp of each series from its times, and give it as origin."
+        )
+    return rounded
+
+
+def _origin(origin: Any, n: int) -> Array:
+    """(n,) stamps of any kind; 0 if None."""
+    if origin is None:
+        return np.zeros(n)
+    begins = as_stamps(origin, "origin")
+    if begins.shape != (n,) or bool(missing(begins).any()):
+        raise ValueError(f"origin must be {n} stamps, one per series; got shape {begins.shape}.")
+    return begins
+
+
+def _finite(number: Any, name: str) -> float:
+    try:
+        if isinstance(number, Real) and math.isfinite(number):
+            return float(number)
+    except OverflowError:  # a whole number that is too large
+        pass
+    raise ValueError(f"{name} must be a finite number; got {shown(number)}.")
+
+
+def _positions(index: Any, n: int) -> Array:
+    """Positions, or a mask, as an array that indexes one of n."""
+    try:
+        array = any_array(index, "which series to take")
+    except ValueError:
+        array = np.empty(0, object)
+    if array.size == 0 and array.dtype.kind in "f":
         array = array.astype(np.int64)
     if array.dtype.kind not in "iub" or array.ndim != 1:
         raise TypeError(f"series are taken by position, slice or mask; got {array.dtype} of shape {array.shape}.")
+    if array.dtype.kind == "b" and len(array) != n:
+        raise IndexError(f"there are {n} series; got a mask of {len(array)}.")
+    if array.dtype.kind != "b" and array.size and not -n <= int(array.min()) <= int(array.max()) < n:
+        raise IndexError(f"there are {n} series; got positions from {array.min()} to {array.max()}.")
     return array

@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from lformer.panel.core import Array, Panel
+from lformer.arrays import Array
+from lformer.panel.core import Panel
 
 
 def without_rows(panel: Panel, hidden: Array) -> Panel:
-    """The panel without some of its rows; a series may lose all."""
+    """The panel without some of its rows, (N,) bool; a series may lose all."""
+    if hidden.shape != panel.times.shape or hidden.dtype != bool:
+        raise ValueError(f"hidden must be bool, one for each of the {len(panel.times)} rows; got {hidden.shape}.")
     shown = ~hidden
     before = np.concatenate([[0], np.cumsum(shown)])  # shown rows before each row
     first, ends = before[panel.first], before[panel.first + panel.lengths]
@@ -36,6 +39,8 @@ def drop_observations(panel: Panel, fraction: float, rng: np.random.Generator) -
         >>> len(left.times) < 100 and bool(left.observed.any())
         True
     """
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"fraction must lie between 0 and 1; got {fraction}.")
     panel = panel.compact()
     observed = np.ones(panel.values.shape, bool) if panel.observed is None else panel.observed
     owner = np.repeat(np.arange(len(panel)), panel.lengths)

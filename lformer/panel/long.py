@@ -5,15 +5,17 @@ All three become the same thing first: source rows with an owner and a stamp, an
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
 
-from lformer.panel.core import Array, OnDuplicate, spell, whole_numbers
-from lformer.panel.stamps import as_stamps, choose_unit, elapsed, missing, require_fine
+from lformer.arrays import CANNOT, NO_NUMBER, Array, as_floats, check_word, shown
+from lformer.panel.core import OnDuplicate, channel_names, span_message, spell, whole_numbers
+from lformer.panel.stamps import as_stamps, choose_unit, elapsed, missing, require_fine, stored_dtype, too_long
 
 Fields = dict[str, Any]
 SHOWN = 5  # examples in an error
@@ -32,17 +34,20 @@ def read_long(
     dtype: Any,
 ) -> Fields:
     """See `Panel.from_long`."""
+    dtype = _floating(dtype)
     if not isinstance(table, pd.DataFrame):
         raise TypeError(f"from_long takes a pandas DataFrame; got {type(table).__name__}.")
-    _columns_exist(table, [id, time, *([channel] if channel else []), *([value] if isinstance(value, str) else [])])
+    check_names(id, time, channel, value)
+    named = [id, time, *([] if channel is None else [channel]), *([value] if isinstance(value, str) else [])]
+    _columns_exist(table, named)
     if not len(table):
         raise ValueError("a panel needs at least one series; the table has no rows.")
-    owner, ids = pd.factorize(table[id], sort=True)
+    owner, ids = _coded(table[id], id)
     if (owner < 0).any():
         lost = table.index[int(np.argmax(owner < 0))]
         raise ValueError(f"{id!r} must name a series in every row; row {lost} has none.")
     clock = as_stamps(table[time], f"column {time!r}")
-    require_fine(table[time].dtype, clock, owner, f"the stamps of column {time!r}")
+    require_fine(stored_dtype(table[time]), clock, owner, f"the stamps of column {time!r}")
     entries: tuple[Array, Array, Array]
     if channel is None:
         chosen = [value] if isinstance(value, str) else value
@@ -73,9 +78,17 @@ def read_list(
     dtype: Any,
 ) -> Fields:
     """See `Panel.from_list`."""
+    dtype = _floating(dtype)
+    try:
+        series = list(series)
+    except TypeError:
+        raise TypeError(
+            f"from_list takes a list of (times, values) pairs or DataFrames; got {shown(series)}."
+        ) from None
     if not len(series):
         raise ValueError("a panel needs at least one series; got an empty list.")
     names = _names(ids, len(series))
+    channels = None if channels is None else channel_names(channels)
     clocks: list[Array] = []
     matrices: list[Array] = []
     for name, one in zip(names.tolist(), series, strict=True):
@@ -83,8 +96,8 @@ def read_list(
             clock: Any = one.index
             matrix: Any = one
             channels = [str(c) for c in one.columns] if channels is None else channels
-            if [str(c) for c in one.columns] != list(channels):
-                raise ValueError(f"series {name!r} has columns {list(one.columns)}; expected {list(channels)}.")
+            if [str(c) for c in one.columns] != channels:
+                raise ValueError(f"series {name!r} has columns {list(one.columns)}; expected {channels}.")
         elif isinstance(one, tuple | list) and len(one) == 2:
             clock, matrix = one
         else:
@@ -110,12 +123,12 @@ def read_list(
                 f"times must not decrease along a series; series {name!r} has {stamps[at + 1]} in row {at + 1} after "
                 f"{stamps[at]}. Sort its rows by time."
             )
-        require_fine(getattr(clock, "dtype", None), stamps, np.zeros(len(stamps)), f"times of series {name!r}")
+        require_fine(stored_dtype(clock), stamps, np.zeros(len(stamps)), f"times of series {name!r}")
         clocks.append(stamps)
         matrices.append(values)
     owner = np.repeat(np.arange(len(names)), [len(c) for c in clocks])
     matrix = np.concatenate(matrices)
-    labels = _labels(channels, matrix.shape[1])
+    labels = channel_names(channels, matrix.shape[1])
     return _fields(names, owner, _joined(clocks), _entries(matrix), labels, unit, static, on_duplicate, dtype, None)
 
 
@@ -131,6 +144,7 @@ def read_array(
     dtype: Any,
 ) -> Fields:
     """See `Panel.from_array`."""
+    dtype = _floating(dtype)
     array = _cube(values, dtype)
     n, L = array.shape[:2]
     if not n:
@@ -152,7 +166,7 @@ def read_array(
     valid = np.arange(L) < count[:, None]
     owner = np.repeat(np.arange(n), count)
     flat = clock[valid]
-    require_fine(getattr(times, "dtype", None), flat, owner, "times")
+    require_fine(stored_dtype(clock if times is None else times), flat, owner, "times")
     back = (flat[1:] < flat[:-1]) & (owner[1:] == owner[:-1])
     if back.any():
         at = int(np.argmax(back))
@@ -160,7 +174,7 @@ def read_array(
             f"times must not decrease along a series; series {spell(names[owner[at]])} has {flat[at + 1]} after "
             f"{flat[at]}. Sort its rows by time; write NaN or NaT as the time of padding, or give lengths."
         )
-    labels = _labels(channels, array.shape[2])
+    labels = channel_names(channels, array.shape[2])
     return _fields(names, owner, flat, _entries(array[valid]), labels, unit, static, on_duplicate, dtype, None)
 
 
@@ -193,10 +207,7 @@ def _fields(
     labels: pd.Index | None,
 ) -> Fields:
     """Sort source rows by owner and stamp, merge those of one stamp, and lay out values and mask."""
-    if on_duplicate not in ("error", "mean", "last", "keep"):
-        raise ValueError(f"on_duplicate must be error, mean, last or keep; got {on_duplicate!r}.")
-    if np.dtype(dtype).kind != "f":
-        raise ValueError(f"dtype must be floating; got {np.dtype(dtype)}.")
+    check_word(on_duplicate, "on_duplicate", get_args(OnDuplicate))
     if (lost := missing(clock)).any():
         at = int(np.argmax(lost))
         place = f"row {int(np.sum(owner[:at] == owner[at]))}" if labels is None else f"row {labels[at]} of the table"
@@ -208,7 +219,8 @@ def _fields(
         at = int(np.argmax(wild))
         raise ValueError(
             f"an observed value must be finite in {np.dtype(dtype)}; series {spell(ids[owner[source[at]]])}, time "
-            f"{clock[source[at]]}, channel {channels[code[at]]!r} is {value[at]}. Write NaN if it was not observed."
+            f"{clock[source[at]]}, channel {channels[code[at]]!r} is {value[at]}. Write NaN if it was not observed; "
+            "use a larger unit, or dtype=float64, if it is too large."
         )
     row_of, N = _merge(owner, clock)
     key = row_of[source] * len(channels) + code
@@ -219,8 +231,7 @@ def _fields(
         if on_duplicate == "error":
             raise ValueError(_duplicates(key, owner[source], clock[source], code, ids, channels))
         if on_duplicate == "mean":
-            total = np.bincount(key, value, minlength=N * len(channels))
-            values = (total / np.maximum(np.bincount(key, minlength=N * len(channels)), 1)).astype(dtype)
+            values = _means(key, value, N * len(channels)).astype(dtype)
         if on_duplicate == "keep":
             warnings.warn(
                 "duplicates are kept as rows at the same time: such a row reads the memory but does not write to it.",
@@ -241,8 +252,11 @@ def _fields(
     if clock.dtype.kind != "f":  # floating stamps stay as they are: subtracting would round them
         origin[lengths > 0] = row_clock[first[lengths > 0]]
     seen = observed.reshape(N, len(channels))
+    times = elapsed(row_clock, np.repeat(origin, lengths), unit)
+    if (i := too_long(times, first, lengths)) is not None:
+        raise ValueError(span_message(ids[i]))
     return {
-        "times": elapsed(row_clock, np.repeat(origin, lengths), unit),
+        "times": times,
         "values": values.reshape(N, len(channels)),
         "observed": None if seen.all() else seen,
         "first": first,
@@ -303,30 +317,65 @@ def _duplicates(key: Array, owner: Array, clock: Array, code: Array, ids: Array,
     )
 
 
+def _means(key: Array, value: Array, size: int) -> Array:
+    """(size,) float64, the mean of the values of each key; 0 if it has none."""
+    count = np.maximum(np.bincount(key, minlength=size), 1)
+    mean: Array = np.bincount(key, value, minlength=size) / count
+    if not np.isfinite(mean).all():  # the sum of large numbers is too large, their mean is not
+        mean = np.bincount(key, value / count[key], minlength=size)
+    return mean
+
+
+def check_names(id: Any, time: Any, channel: Any, value: Any) -> None:
+    """Refuse what cannot be the name of a column, or of several."""
+    for name, column in (("id", id), ("time", time), ("channel", channel)):
+        if not _hashable(column):
+            raise TypeError(f"{name} must be the name of a column; got {shown(column)}.")
+    several = isinstance(value, Iterable) and not isinstance(value, str)
+    if not (value is None or isinstance(value, str) or (several and all(map(_hashable, value)))):
+        raise TypeError(f"value must be the name of a column, or a list of names; got {shown(value)}.")
+
+
+def _hashable(name: Any) -> bool:
+    try:
+        hash(name)
+    except TypeError:
+        return False
+    return True
+
+
 def _columns_exist(table: pd.DataFrame, columns: Sequence[str]) -> None:
     lost = [c for c in columns if c not in table.columns]
     if lost:
         raise ValueError(
-            f"no column {', '.join(map(repr, lost))}; the table has {', '.join(map(repr, table.columns))}."
+            f"no column {', '.join(map(shown, lost))}; the table has {', '.join(map(shown, table.columns))}."
         )
     twice = [c for c in columns if isinstance(table[c], pd.DataFrame)]
     if twice:
         raise ValueError(f"the table has more than one column {', '.join(map(repr, twice))}.")
 
 
+def _coded(column: pd.Series[Any], name: str) -> tuple[Array, Any]:
+    """The position of each entry among the different ones, -1 if it is missing; and these, sorted."""
+    try:
+        return pd.factorize(column, sort=True)
+    except CANNOT as error:
+        raise TypeError(f"column {name!r} must hold names that can be told apart and sorted: {error}.") from error
+
+
 def _channel_codes(column: pd.Series[Any], channels: Sequence[str] | None, name: str) -> tuple[Array, list[str]]:
-    if column.isna().any():
+    code, known = _coded(column, name)
+    if (code < 0).any():
         raise ValueError(
-            f"{name!r} must name a channel in every row; row {column.index[column.isna().argmax()]} has none."
+            f"{name!r} must name a channel in every row; row {column.index[np.argmax(code < 0)]} has none."
         )
-    code, known = pd.factorize(column, sort=True)
     place, names = _places(known, channels)
     return place[code], names
 
 
 def _places(known: Sequence[Hashable], channels: Sequence[str] | None) -> tuple[Array, list[str]]:
     """Where each channel that occurs stands among all of them, by name, and the names."""
-    names = _labels(known if channels is None else channels)
+    names = channel_names(known if channels is None else channels)
     place = {name: i for i, name in enumerate(names)}
     strange = [c for c in known if str(c) not in place]
     if strange:
@@ -334,38 +383,31 @@ def _places(known: Sequence[Hashable], channels: Sequence[str] | None) -> tuple[
     return np.asarray([place[str(c)] for c in known], np.int64), names
 
 
-def _labels(channels: Iterable[Hashable] | None, count: int | None = None) -> list[str]:
-    """Names of channels, which must differ; "0", "1", ... if None."""
-    labels = [str(c) for c in (range(count or 0) if channels is None else channels)]
-    if count is not None and len(labels) != count:
-        raise ValueError(f"values have {count} channels, but {len(labels)} names were given.")
-    if twice := {label for label in labels if labels.count(label) > 1}:
-        raise ValueError(f"channels must have different names; twice: {sorted(twice)[:SHOWN]}.")
-    return labels
-
-
 def _numbers(column: pd.Series[Any], name: Hashable, dtype: Any) -> Array:
     if getattr(column.dtype, "kind", "O") in "mMc":
         raise ValueError(f"column {name!r} must hold numbers; it holds {column.dtype}. Convert it, or leave it out.")
     try:
-        with np.errstate(over="ignore"):  # what is too large for the dtype becomes infinite and is refused later
-            return column.to_numpy(dtype=dtype, na_value=np.nan)
+        return as_floats(column, f"column {name!r}", dtype)
     except (ValueError, TypeError):
-        bad = pd.to_numeric(column, errors="coerce").isna() & column.notna()
-        at = int(np.argmax(bad))
+        at = next(i for i, one in enumerate(column) if number_of(one) is None)
         raise ValueError(
-            f"column {name!r} must hold numbers; row {column.index[at]} holds {column.iloc[at]!r}. Convert it, or "
+            f"column {name!r} must hold numbers; row {column.index[at]} holds {shown(column.iloc[at])}. Convert it, or "
             "write NaN."
         ) from None
 
 
-def _matrix(values: Any, name: str, dtype: Any) -> Array:
+def number_of(one: Any) -> float | None:
+    """A single entry as a number, NaN if it is missing; None if it cannot be read as one."""
     try:
-        with np.errstate(over="ignore"):
-            pandas = isinstance(values, pd.DataFrame | pd.Series)  # which may hold its own mark of what is missing
-            matrix = values.to_numpy(dtype, na_value=np.nan) if pandas else np.asarray(values, dtype)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"values of {name} must be numbers, (L, C) or (L,): {error}.") from error
+        if pd.api.types.is_scalar(one) and pd.isna(one):
+            return math.nan
+        return None if isinstance(one, NO_NUMBER) else float(one)
+    except CANNOT:
+        return None
+
+
+def _matrix(values: Any, name: str, dtype: Any) -> Array:
+    matrix = as_floats(values, f"values of {name}", dtype)
     matrix = matrix[:, None] if matrix.ndim == 1 else matrix
     if matrix.ndim != 2:
         raise ValueError(f"values of {name} must have shape (L, C) or (L,); got {matrix.shape}.")
@@ -373,27 +415,40 @@ def _matrix(values: Any, name: str, dtype: Any) -> Array:
 
 
 def _cube(values: Any, dtype: Any) -> Array:
-    try:
-        with np.errstate(over="ignore"):
-            array = np.asarray(values, dtype)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"values must be numbers, (n, L, C) or (n, L): {error}.") from error
+    array = as_floats(values, "values", dtype)
     array = array[..., None] if array.ndim == 2 else array
     if array.ndim != 3:
         raise ValueError(f"values must have shape (n, L, C) or (n, L); got {array.shape}.")
     return array
 
 
+def _floating(dtype: Any) -> np.dtype[Any]:
+    """A dtype for the values of a panel."""
+    try:
+        found = np.dtype(object if dtype is None else dtype)  # numpy takes None for float64
+    except CANNOT:
+        raise TypeError(f"dtype must be one of numpy, such as float32; got {shown(dtype)}.") from None
+    if found.kind != "f" or found.itemsize > 8:
+        raise ValueError(f"dtype must be floating, of at most 64 bits; got {found}.")
+    return found
+
+
 def _names(ids: Sequence[Hashable] | None, n: int) -> Array:
     """(n,) ids, each as it was given; 0 to n - 1 if None."""
     if ids is None:
         return np.arange(n)
-    index = pd.Index(ids, tupleize_cols=False)  # unlike numpy it does not make a text of 1 in ["a", 1]
+    try:
+        if isinstance(ids, str | bytes):
+            raise TypeError("a text")
+        index = pd.Index(ids, tupleize_cols=False)  # unlike numpy it does not make a text of 1 in ["a", 1]
+        unique = index.is_unique
+    except CANNOT as error:
+        raise TypeError(f"ids must be a list of {n} names, one per series: {error}.") from error
     if len(index) != n:
         raise ValueError(f"ids must be {n} names, one per series; got {len(index)}.")
     if index.hasnans:
         raise ValueError(f"ids must name every series; the one at position {int(np.argmax(index.isna()))} has none.")
-    if not index.is_unique:
+    if not unique:
         raise ValueError(f"ids must differ; {index[index.duplicated()].tolist()[:SHOWN]} occur more than once.")
     return index.to_numpy().copy()
 

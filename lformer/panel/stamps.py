@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from lformer.arrays import Array, any_array, shown
 
+LONGEST = float(np.finfo(np.float32).max) / 2  # span of a series: the difference of any two times fits into float32
 COARSE = 0.05  # as a share of the median gap: what a narrow type may have rounded away
 UNITS = {"ns": "ns", "us": "us", "ms": "ms", "s": "s", "min": "m", "h": "h", "D": "D"}  # ours: numpy's
 
@@ -24,9 +25,9 @@ def as_stamps(values: Any, name: str) -> Array:
         values: list, array, pandas Series or Index.
         name: what to call them in an error.
     """
-    array = np.asarray(_in_utc(values))
+    array = any_array(_in_utc(values), name)
     if array.dtype.kind not in "fiumM":
-        example = repr(array.ravel()[0]) if array.size else "nothing"
+        example = shown(array.ravel()[0]) if array.size else "nothing"
         raise TypeError(
             f"{name} must be numbers, datetime64 or timedelta64; got {array.dtype}, such as {example}. "
             f"{_how_to_convert(array)}"
@@ -71,15 +72,24 @@ def _read_date(text: Any) -> datetime | None:
         return None
 
 
+def stored_dtype(values: Any) -> Any:
+    """The dtype in which stamps were handed over, of numpy or pandas."""
+    dtype = getattr(values, "dtype", None)
+    return dtype if hasattr(dtype, "kind") else np.asarray(values).dtype
+
+
 def require_fine(stored: Any, clock: Array, owner: Array, name: str) -> None:
     """Refuse stamps that a narrow floating type has rounded to a grid about as coarse as their gaps.
 
     Args:
-        stored: the dtype they came in.
+        stored: the dtype they came in, as `stored_dtype` tells it.
         clock, owner: (N,) the stamps, and whose each is.
         name: what to call them.
     """
-    if getattr(stored, "kind", "") != "f" or stored.itemsize >= 8 or len(clock) < 2:
+    if getattr(stored, "kind", "") != "f" or stored.itemsize >= 8:
+        return
+    clock, owner = clock[np.isfinite(clock)], owner[np.isfinite(clock)]
+    if len(clock) < 2:
         return
     order = np.lexsort([clock, owner])
     gaps = np.diff(clock[order])[np.diff(owner[order]) == 0]
@@ -109,8 +119,19 @@ def missing(array: Array) -> Array:
     return ~np.isfinite(array)
 
 
+def too_long(times: Array, first: Array, lengths: Array) -> int | None:
+    """The first series that spans more than differences in float32 can hold; rows `first` to `first + lengths` each."""
+    filled = np.flatnonzero(lengths > 0)
+    last = first[filled] + lengths[filled] - 1
+    with np.errstate(over="ignore"):
+        bad = ~(times[last] - times[first[filled]] <= LONGEST)
+    return int(filled[np.argmax(bad)]) if bad.any() else None
+
+
 def choose_unit(kind: str, unit: str | None) -> str:
     """The unit of a panel's times: calendar stamps must have one, numbers may have a label."""
+    if unit is not None and not isinstance(unit, str):
+        raise TypeError(f"unit must be a text, such as 'h'; got {shown(unit)}.")
     if kind not in "mM":
         return unit or ""
     unit = unit or "s"

@@ -1,15 +1,17 @@
 """Channels and clocks of new data beside those of training."""
 
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from estimators.every_estimator import SIX, answers, close, fitted, records, same
 
 from lformer import LFormerClassifier, Panel
-from lformer.estimators.inputs import match_channels
+from lformer.estimators.inputs import as_panel, match_channels, series_weights
 
 
 def reordered(X: Panel, *names: str) -> Panel:
@@ -83,3 +85,90 @@ def test_times_in_another_unit_are_converted_and_labels_must_agree() -> None:
         model.predict(replace(X, unit="h"))
     with pytest.raises(ValueError, match="X are calendar stamps, but the model was trained on numbers in min"):
         model.predict(records(dated=True))
+
+
+ARRAY = np.array([[[1.0, 2.0], [3.0, np.nan], [np.nan, np.nan]], [[4.0, 5.0], [6.0, 7.0], [8.0, 9.0]]])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ARRAY,
+        ARRAY.tolist(),
+        np.where(np.isnan(ARRAY), None, ARRAY),
+        torch.from_numpy(ARRAY),
+        torch.from_numpy(ARRAY).requires_grad_(),
+        torch.from_numpy(ARRAY).bfloat16(),
+        ARRAY.astype(">f4"),
+        ARRAY.astype(np.longdouble),
+    ],
+)
+def test_arrays_of_any_kind_are_read_alike(given: Any) -> None:
+    panel, wide = as_panel(given)
+    assert wide is None
+    assert panel.lengths.tolist() == [2, 3]
+    np.testing.assert_array_equal(panel[0][1], ARRAY[0, :2])
+    np.testing.assert_array_equal(panel[1][1], ARRAY[1])
+
+
+def test_tables_of_any_kind_are_read_alike() -> None:
+    plain = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, np.nan]})
+    for table in (plain, plain.convert_dtypes(), plain.astype(object).where(plain.notna(), None)):
+        panel, wide = as_panel(table)
+        assert wide == 2
+        assert panel.lengths.tolist() == [2, 1]
+        assert panel.values[:, 0].tolist() == [1.0, 3.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (np.ma.array([[1.0, 2.0]], mask=[[True, False]]), "X must not be a masked array"),
+        ([np.ma.array([1.0, 2.0], mask=True)], "X must not be a masked array"),
+        (np.array([["2020", "NaT"]], "datetime64[s]"), "values must be numbers; got datetime64"),
+        (pd.DataFrame({"a": pd.to_datetime(["2020"])}), "X must be numbers; got datetime64"),
+        (pd.DataFrame({"a": ["x"]}), "X must be numbers, NaN where nothing was observed"),
+        (torch.tensor([[1j]]), "X must be numbers; got torch.complex64"),
+        (torch.ones(1, 2).to_sparse(), "X must be a dense tensor"),
+        ([[10**400]], "X must be numbers, NaN where nothing was observed: .*too large"),
+        ([[1e39, 1.0]], "an observed value must be finite in float32; series 0, time 0.0, channel '0' is inf"),
+        ([[np.inf, 1.0]], "contains infinity"),
+        (np.ones((1, 1, 1, 1)), r"X must be \(series, time, channels\) or \(series, time\); got shape"),
+        ([[Decimal("sNaN")]], "X must be numbers"),
+        (None, "Expected 2D array"),
+    ],
+)
+def test_what_is_no_array_of_numbers_is_refused(given: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        as_panel(given)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1.0, -1.0], "sample_weight must be 2 numbers from 0, one per series"),
+        ([1.0, np.nan], "sample_weight must be 2 numbers from 0"),
+        ([1.0], r"got shape \(1,\)"),
+        ([0, 0], "sample_weight is zero for every series"),
+        (["a", "b"], "sample_weight must be numbers"),
+        ([10**400, 1], "sample_weight must be numbers"),
+        ([1j, 1], "sample_weight must be numbers; got complex128"),
+        ([[1], [1, 2]], "sample_weight must be an array"),
+        (np.ma.array([1.0, 2.0], mask=True), "sample_weight must not be a masked array"),
+        ({0: 1.0}, "sample_weight has no entry for 1 of 2 ids"),
+    ],
+)
+def test_weights_that_are_none_are_refused(weights: Any, message: str) -> None:
+    panel = Panel.from_list([([0.0], [1.0])] * 2)
+    with pytest.raises((ValueError, TypeError), match=message):
+        series_weights(weights, panel, by_id=True)
+
+
+def test_weights_by_position_and_by_id() -> None:
+    panel = Panel.from_list([([0.0], [1.0])] * 2, ids=["a", "b"])
+    by_name = pd.Series([3.0, 2.0], index=["b", "a"])
+    assert series_weights(None, panel, by_id=True).tolist() == [1.0, 1.0]
+    assert series_weights([0, 2], panel, by_id=True).tolist() == [0.0, 2.0]
+    assert series_weights(by_name, panel, by_id=True).tolist() == [2.0, 3.0]
+    assert series_weights(by_name, panel, by_id=False).tolist() == [3.0, 2.0]
+    assert series_weights({"b": 1, "a": 4}, panel, by_id=False).tolist() == [4.0, 1.0]

@@ -1,12 +1,15 @@
 """Tables and series that the tests of panels share, and what it means that two are the same."""
 
+import traceback
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
+import lformer
 from lformer import IrregularBatch
 from lformer.panel import Array, Panel
 
@@ -66,6 +69,12 @@ def same_panel(actual: Panel, expected: Panel) -> None:
     assert (actual.static is None) == (expected.static is None)
     if actual.static is not None:
         pd.testing.assert_frame_equal(actual.static, expected.static)
+
+
+def is_ours(error: Exception) -> bool:
+    """Whether an error was raised in so many words by the library, and not by what it calls."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return Path(last.filename).is_relative_to(Path(lformer.__file__).parent) and (last.line or "").startswith("raise")
 
 
 def slow_rows(table: pd.DataFrame) -> dict[Any, dict[Any, dict[str, float]]]:

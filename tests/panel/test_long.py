@@ -76,7 +76,7 @@ def test_duplicates_are_named() -> None:
     many = pd.DataFrame({"id": 0, "time": [*range(8)] * 2, "channel": "x", "value": 1.0})
     with pytest.raises(ValueError, match=r"8 do: .*time 4, channel 'x' \(2 times\); and 3 more\. Choose with on_dup"):
         long(many)
-    with pytest.raises(ValueError, match="on_duplicate must be error, mean, last or keep; got 'first'"):
+    with pytest.raises(ValueError, match="on_duplicate must be one of error, mean, last, keep; got 'first'"):
         long(small(), on_duplicate="first")
 
 
@@ -267,5 +267,19 @@ def test_wrong_columns_are_refused() -> None:
         long(small().iloc[:0])
     with pytest.raises(TypeError, match="pandas DataFrame; got dict"):
         long(dict(small()))
-    with pytest.raises(ValueError, match="dtype must be floating; got int64"):
+    with pytest.raises(ValueError, match="dtype must be floating, of at most 64 bits; got int64"):
         long(small(), dtype=np.int64)
+
+
+@pytest.mark.parametrize("n", [2**16, 2**16 + 1, 70_000])
+def test_tables_of_more_series_than_16_bits_count(n: int) -> None:
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 4, n)
+    owner = np.repeat(np.arange(n), lengths)
+    times = np.arange(len(owner)) % 5 + 5.0 * np.arange(len(owner))  # increasing, so also along every series
+    table = pd.DataFrame({"id": owner, "time": times, "x": np.arange(len(owner), dtype=float)})
+    panel = Panel.from_long(table.iloc[rng.permutation(len(table))], id="id", time="time", dtype=np.float64)
+    assert panel.ids.tolist() == list(range(n))
+    assert panel.lengths.tolist() == lengths.tolist()
+    assert panel.times.tolist() == times.tolist()
+    assert panel.values[:, 0].tolist() == table["x"].tolist()

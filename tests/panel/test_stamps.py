@@ -105,3 +105,37 @@ def test_units_of_stamps() -> None:
 def test_a_span_of_more_than_64_bits_is_refused() -> None:
     with pytest.raises(ValueError, match="span more than 64-bit numbers can hold"):
         Panel.from_list([(np.array([-(2**63), 2**63 - 1]), [1.0, 2.0])])
+
+
+def rounded(gap: float, start: float = 2.0**24) -> np.ndarray[Any, Any]:
+    """float32 stamps of a size at which the next number is 2 away; half of their gaps are far larger than `gap`."""
+    return np.float32(start + np.cumsum([0.0, gap, gap, 4000.0, gap, 6000.0, gap]))
+
+
+@pytest.mark.parametrize("start", [2.0**24, -(2.0**25) + 2])
+def test_float32_stamps_are_refused_from_a_twentieth_of_their_gaps_on(start: float) -> None:
+    values = np.ones(7)
+    table = pd.DataFrame({"id": 0, "time": rounded(40, start), "x": values})
+    assert Panel.from_list([(rounded(40, start), values)]).lengths.tolist() == [7]
+    assert Panel.from_array(values[None], rounded(40, start)).lengths.tolist() == [7]
+    assert Panel.from_long(table, id="id", time="time").lengths.tolist() == [7]
+    for make in (
+        lambda: Panel.from_list([(rounded(38, start), values)]),
+        lambda: Panel.from_array(values[None], rounded(38, start)),
+        lambda: Panel.from_long(table.assign(time=rounded(38, start)), id="id", time="time"),
+    ):
+        with pytest.raises(ValueError, match="where the next number is 2 away; with gaps of about 38 they have been"):
+            make()
+    assert Panel.from_list([(rounded(38, start).astype(np.float64), values)]).lengths.tolist() == [7]
+
+
+def test_gaps_of_float32_stamps_are_those_within_a_series() -> None:
+    """The first stamp of each series is far from the last of the one before, which says nothing about rounding."""
+    fine, coarse = rounded(40), rounded(10)[:2]
+    table = pd.DataFrame({"id": [0] * 7 + [1] * 2, "time": np.concatenate([fine, coarse]), "x": 1.0})
+    assert Panel.from_long(table, id="id", time="time").lengths.tolist() == [7, 2]
+    one_each = pd.DataFrame({"id": range(7), "time": np.float32(2.0**24 + 2 * np.arange(7)), "x": 1.0})
+    assert Panel.from_long(one_each, id="id", time="time").lengths.tolist() == [1] * 7
+    half = pd.DataFrame({"id": 0, "time": np.float16([2048, 2050, 2052]), "x": 1.0})
+    with pytest.raises(ValueError, match="are float16 up to 2052, where the next number is 2 away"):
+        Panel.from_long(half, id="id", time="time")
