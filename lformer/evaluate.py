@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import torch
@@ -23,6 +23,7 @@ def predict(model: nn.Module, task: Task, part: Part, batch_size: int = 64) -> l
         index = range(len(answers), len(answers) + len(batch)) if batch.index is None else batch.index.tolist()
         lengths = batch.lengths.tolist() if task.answer == "step" else [prediction.shape[1]] * len(batch)
         cut = [p[:n] if prediction.dim() > 2 else p for p, n in zip(prediction.cpu(), lengths, strict=True)]
+        _require_finite(index, cut)
         answers.update(zip(index, cut, strict=True))
     return [answers[i] for i in sorted(answers)]
 
@@ -49,6 +50,15 @@ def _answers(model: nn.Module, task: Task, part: Part, batch_size: int) -> Itera
             yield moved, prediction
     finally:
         model.train(was_training)
+
+
+def _require_finite(index: Iterable[int], answers: list[Tensor]) -> None:
+    bad = [series for series, answer in zip(index, answers, strict=True) if not bool(torch.isfinite(answer).all())]
+    if bad:
+        raise OverflowError(
+            f"the model's answer is not finite for {len(bad)} series of a batch, the first at position {bad[0]}: its "
+            "values are far from those of training, or the weights are inf or NaN. Look at that series, or train anew."
+        )
 
 
 def as_precise(batch: IrregularBatch, model: nn.Module) -> IrregularBatch:

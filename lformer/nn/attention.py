@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lformer import ops
-from lformer.ops import reference
+from lformer.ops import checks, reference
 
 Mu = Literal["per_head", "shared", "fixed"]
 Rate = Literal["input", "time"]
@@ -18,7 +18,7 @@ OutputGate = Literal["sigmoid", "none"]
 
 
 class LayerState(NamedTuple):
-    """What one layer remembers at the last valid row."""
+    """What one layer remembers at the last valid row; what grows with the series is in float64, see `exact_dtype`."""
 
     memory: Tensor  # (B, H, K, V) fast-weight memory S
     total: Tensor  # (B, H) running sum of u
@@ -79,8 +79,8 @@ class LiquidGatedAttention(nn.Module):
         one_of("rate", rate, Rate)
         one_of("output_gate", output_gate, OutputGate)
         ops.choose_backend(backend)
-        if heads < 1 or width % heads:
-            raise ValueError(f"heads must divide width; got width={width}, heads={heads}.")
+        if heads < 1 or width < 1 or width % heads:
+            raise ValueError(f"heads must divide width, both at least 1; got width={width}, heads={heads}.")
         self.width, self.heads, self.causal, self.gate_norm, self.backend = width, heads, causal, gate_norm, backend
         self.query = nn.Linear(width, width)
         self.key = nn.Linear(width, width)
@@ -149,12 +149,15 @@ class LiquidGatedAttention(nn.Module):
         y, memory = ops.liquid_gated_attention(
             q, k, v, writes, self.causal, state and state.memory, return_state=True, backend=self.backend
         )
+        if not self.causal and self.gate_norm == "none":
+            checks.moderate_result(y)
         if is_query is not None:  # a query sees the memory of the latest row, faded by its own gate
             y = y * torch.exp(writes - decay)[..., None].to(y.dtype)
         y = self._emit(y, o)
         if not return_state:
             return y
-        return y, LayerState(memory, total, _last_gate(gate.to(memory.dtype), lengths, is_query, state))
+        exact = checks.exact_dtype(x.device)
+        return y, LayerState(memory.to(exact), total.to(exact), _last_gate(gate, lengths, is_query, state))
 
     def step(self, x: Tensor, delta: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         """One row at a time: (B, D), (B,) -> (B, D) and the new state."""
@@ -165,18 +168,17 @@ class LiquidGatedAttention(nn.Module):
         dtype = state.memory.dtype
         q, k, v, decay = (t[:, 0].to(dtype) for t in (q, k, v, decay))
         y, memory = reference.step(q, k, v, decay, state.memory)
-        return self._emit(y[:, None].to(x.dtype), o)[:, 0], LayerState(memory, total, gate[:, 0].to(dtype))
+        return self._emit(y[:, None].to(x.dtype), o)[:, 0], LayerState(memory, total, gate[:, 0])
 
     def init_state(self, batch: int) -> LayerState:
         """The state before the first row."""
         self._require_streaming("carry a state")
         like = self.query.weight
-        dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
-        size = self.width // self.heads
+        exact, size = checks.exact_dtype(like.device), self.width // self.heads
         return LayerState(
-            memory=torch.zeros(batch, self.heads, size, size, dtype=dtype, device=like.device),
-            total=torch.zeros(batch, self.heads, dtype=dtype, device=like.device),
-            gate=torch.zeros(batch, self.heads, dtype=dtype, device=like.device),
+            memory=like.new_zeros(batch, self.heads, size, size, dtype=exact),
+            total=like.new_zeros(batch, self.heads, dtype=exact),
+            gate=like.new_zeros(batch, self.heads),
         )
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor]:

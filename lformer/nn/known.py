@@ -16,13 +16,13 @@ class Known(NamedTuple):
 
     latest: Tensor  # the latest observed value, scaled; 0 if there is none
     time: Tensor  # when it was observed; -inf if never
-    total: Tensor  # sum of the values so far
+    total: Tensor  # sum of the values so far, as exact as the times
     seen: Tensor  # how many there were
 
     @property
     def mean(self) -> Tensor:
         """Of the values so far; 0 if there are none."""
-        return self.total / self.seen.clamp(min=1)
+        return (self.total / self.seen.clamp(min=1)).to(self.latest.dtype)
 
     def at(self, index: Tensor) -> Known:
         """(B, N, C), (B, M) -> (B, M, C)"""
@@ -47,9 +47,10 @@ class Past(NamedTuple):
 
 
 def nothing_known(batch: int, channels: int, like: Tensor, clock: torch.dtype) -> Known:
-    """(B, C) before the first row; values as `like`, times in `clock`."""
+    """(B, C) before the first row; values as `like`, times and what grows with the series in `clock`."""
     zero = like.new_zeros(batch, channels)
-    return Known(zero, zero.to(clock) - torch.inf, zero, zero)
+    exact = zero.to(clock)
+    return Known(zero, exact - torch.inf, exact, exact)
 
 
 def follow(values: Tensor, observed: Tensor, times: Tensor, before: Known) -> Known:
@@ -75,12 +76,12 @@ def follow(values: Tensor, observed: Tensor, times: Tensor, before: Known) -> Kn
         latest=latest,
         time=torch.where(index > 0, time, before.time[:, None]),
         total=_running(torch.where(observed, values, 0), before.total),
-        seen=_running(observed.to(values.dtype), before.seen),
+        seen=_running(observed, before.seen),
     )
 
 
 def _running(x: Tensor, before: Tensor) -> Tensor:
-    """(B, L, C), (B, C) -> (B, L + 1, C), running sums."""
+    """(B, L, C), (B, C) -> (B, L + 1, C), running sums in the dtype of `before`."""
     return torch.cat([before[:, None], x], dim=1).transpose(1, 2).cumsum(dim=2).transpose(1, 2)
 
 

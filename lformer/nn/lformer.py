@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from lformer.batch import IrregularBatch, mean_interval
 from lformer.nn import fused_model
 from lformer.nn.attention import LayerState, LiquidGatedAttention, Mu, OutputGate, Rate, one_of
+from lformer.nn.dropout import Dropout
 from lformer.nn.embedder import Embedder, Embedding, TimeEmbedding
 from lformer.nn.known import Known, Past, nothing_known
 from lformer.nn.mixer import FeedForward, LiquidMixer, SwiGLU, can_fill, fill_intervals
@@ -130,7 +131,7 @@ class Entering(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where a stream stands after its last valid row."""
+    """Where a stream stands after its last valid row; what grows with the series is in float64, see `exact_dtype`."""
 
     layers: tuple[LayerState, ...]
     time: Tensor  # (B,) float64, of the last row since the start of the series
@@ -156,6 +157,7 @@ class LFormer(nn.Module):
     """
 
     recordable = True  # what it does depends on shapes, never on values, so its steps may be replayed as CUDA graphs
+    own_draws = True  # it draws from the generators of a run, never from those of the process
 
     def __init__(self, config: LFormerConfig) -> None:
         super().__init__()
@@ -165,7 +167,7 @@ class LFormer(nn.Module):
             self.rows.width, config.width, config.embedder, config.embedder_layers, config.time_embedding
         )
         self.mixers = nn.ModuleList(config.mixer() for _ in range(config.depth))
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.pool = Pool(config.width, config.pooling)
         pooled = config.answer == "series"
         self.head = head(self.pool.outputs if pooled else config.width, config.outputs, config.head_layers)
@@ -193,15 +195,16 @@ class LFormer(nn.Module):
                 "none".
 
         Returns:
-            (B, O), (B, L, O) or (B, Q, O) as `config.answer` says, and the new state if asked for.
+            (B, O), (B, L, O) or (B, Q, O) as `config.answer` says, and the new state if asked for. Answers are finite:
+            inf or NaN is an error, but in compiled code and inside `skip_value_checks`.
         """
         check_answer(self.config.answer, batch)
         if state is None and not return_state and not fused_model.explain_embedding(self, batch):
-            return fused_model.embedded(self, batch)
+            return _finite(fused_model.embedded(self, batch))
         x, deltas, lengths, is_query, merged, encoded = self._enter(batch, state)
         x = self.dropout(x)
         if state is None and not return_state and not fused_model.explain_stack(self.blocks, x, deltas, is_query):
-            return self._from_guess(fused_model.stacked(self, x, deltas, lengths), batch, encoded)
+            return _finite(self._from_guess(fused_model.stacked(self, x, deltas, lengths), batch, encoded))
 
         layers: list[LayerState] = []
         for n, mixer in enumerate(self.blocks):
@@ -215,14 +218,15 @@ class LFormer(nn.Module):
         pooled = self.pool.start(batch.values.shape[0], x) if state is None else state.pooled
         if self.config.answer == "series":
             pooled = self.pool.add(pooled, x, batch.lengths)
-            x = self.pool(pooled, count)
+            x = self.pool(pooled, count).to(x.dtype)
         elif merged is not None:
             x = merged.answers(x)
-        prediction = self._from_guess(self.head(x), batch, encoded)
+        prediction = _finite(self._from_guess(self.head(x), batch, encoded))
         if not return_state:
             return prediction
         last = None if encoded.known is None else encoded.known.at(batch.lengths[:, None]).squeeze()
         static = batch.static if state is None else state.static
+        pooled = pooled.to(checks.exact_dtype(x.device))
         return prediction, State(tuple(layers), _last_time(batch, state), count, pooled, last, static)
 
     def path(self, batch: IrregularBatch, state: State | None = None) -> str:
@@ -240,14 +244,14 @@ class LFormer(nn.Module):
 
     def init_state(self, batch: int, static: Tensor | None = None) -> State:
         """The state before the first row of `batch` series, with their covariates (B, S) if the model reads any."""
-        like, clock = self.first_interval, _clock_dtype(self.first_interval.device)
-        keeps = self.rows.keeps_known
+        like, keeps = self.first_interval, self.rows.keeps_known
+        exact = checks.exact_dtype(like.device)
         return State(
             layers=tuple(mixer.liquid.init_state(batch) for mixer in self.blocks),
-            time=torch.zeros(batch, dtype=clock, device=like.device),
+            time=torch.zeros(batch, dtype=exact, device=like.device),
             rows=torch.zeros(batch, dtype=torch.int64, device=like.device),
-            pooled=self.pool.start(batch, like),
-            known=nothing_known(batch, self.config.inputs, like, clock) if keeps else None,
+            pooled=self.pool.start(batch, like.to(exact)),
+            known=nothing_known(batch, self.config.inputs, like, exact) if keeps else None,
             static=static,
         )
 
@@ -264,7 +268,7 @@ class LFormer(nn.Module):
         """
         if self.config.answer == "query":
             raise RuntimeError('step answers at the row it is given; a model with answer="query" answers elsewhere.')
-        checks.deltas_valid(delta[:, None])
+        checks.row_valid(values, delta, len(state.rows), self.config.inputs, self.first_interval.dtype)
         time = state.time + delta.to(state.time.dtype)
         row = _one_row(values, time, state)
         gap = torch.where(state.rows > 0, delta.to(values.dtype), self._first(values.dtype))
@@ -277,8 +281,8 @@ class LFormer(nn.Module):
         count, pooled = state.rows + 1, state.pooled
         if self.config.answer == "series":
             pooled = self.pool.add(pooled, x[:, None], torch.ones_like(count))
-            x = self.pool(pooled, count)
-        answer = self._from_guess(self.head(x)[:, None], row, encoded)[:, 0]
+            x = self.pool(pooled, count).to(x.dtype)
+        answer = _finite(self._from_guess(self.head(x)[:, None], row, encoded)[:, 0])
         last = None if encoded.known is None else encoded.known.after_rows().squeeze()
         return answer, State(tuple(layers), time, count, pooled, last, state.static)
 
@@ -332,6 +336,12 @@ class LFormer(nn.Module):
         return torch.where(rows == 0, first[:, None], batch.deltas)  # not a slice: an exported length may be anything
 
 
+def _finite(answer: Tensor) -> Tensor:
+    """The answer itself, if it is one: layers may overflow where the operator inside them did not."""
+    checks.finite_result(answer, "the model's answer", "values or weights are")
+    return answer
+
+
 def _one_row(values: Tensor, time: Tensor, state: State) -> IrregularBatch:
     """(B, *C) with NaN where nothing was observed, (B,) -> a batch of one row per series."""
     observed = ~torch.isnan(values)
@@ -360,7 +370,3 @@ def _require_later(gap: Tensor) -> None:
             f"series {bad[0]} continues {-float(gap[bad]):g} before its last row. Build every piece of a series with "
             "the same t0 (the first stamp of the whole series), in order of time."
         )
-
-
-def _clock_dtype(device: torch.device) -> torch.dtype:
-    return torch.float32 if device.type == "mps" else torch.float64

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from lformer import ops
 from lformer.batch import IrregularBatch
 from lformer.nn.attention import Interpolation, LayerState, LiquidGatedAttention
+from lformer.nn.dropout import Dropout
 from lformer.ops.fused.plan import CAUSAL_HEAD_SIZES, MixerWeights, not_launched, unsupported
 
 
@@ -43,7 +44,7 @@ class FeedForward(nn.Module):
         return self.down(F.relu(self.up(x)))
 
 
-KNOWN = (LiquidGatedAttention, Interpolation, SwiGLU, nn.Linear, nn.LayerNorm, nn.Dropout)  # parts of a fused block
+KNOWN = (LiquidGatedAttention, Interpolation, SwiGLU, nn.Linear, nn.LayerNorm, Dropout)  # parts of a fused block
 
 
 class LiquidMixer(nn.Module):
@@ -60,7 +61,7 @@ class LiquidMixer(nn.Module):
 
     def __init__(self, width: int, time_mixer: nn.Module, channel_mixer: nn.Module, dropout: float = 0.0) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.time_norm = nn.LayerNorm(width)
         self.time_mixer = time_mixer
         self.channel_norm = nn.LayerNorm(width)

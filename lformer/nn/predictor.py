@@ -18,7 +18,8 @@ def head(width: int, outputs: int, layers: int = 0) -> nn.Sequential:
 class Pool(nn.Module):
     """Rows of a series to one vector: their mean (paper), or mean, last row and greatest values side by side.
 
-    What it keeps of a series is running, so a series may come in pieces or row by row.
+    What it keeps of a series is running, so a series may come in pieces or row by row. That of a stream is kept in
+    float64: in float32 the sum over millions of rows would lose more with every row.
     """
 
     def __init__(self, width: int, kind: Pooling = "mean") -> None:
@@ -39,7 +40,7 @@ class Pool(nn.Module):
         total = kept[:, :D] + torch.where(valid, x, 0).sum(dim=1)
         if self.kind == "mean":
             return total
-        rows = torch.cat([kept[:, None, D : 2 * D], x], dim=1)
+        rows = torch.cat([kept[:, None, D : 2 * D].to(x.dtype), x], dim=1)
         last = rows.gather(1, lengths[:, None, None].expand(-1, 1, D)).squeeze(1)
         return torch.cat([total, last, torch.maximum(kept[:, 2 * D :], _greatest(x, valid))], dim=1)
 

@@ -1,6 +1,7 @@
 """Liquid gated attention on tensors: check, choose a backend, call it. Needs torch alone; triton for "fused"."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Literal, overload
 
 import torch
@@ -95,13 +96,14 @@ def liquid_gated_attention(
         v: (B, L, H, V) values.
         decay: (B, L, H) `-log g >= 0`; 0 on padding, which then neither fades nor writes.
         causal: whether a row reads only what came before it, itself included.
-        state: (B, H, K, V) memory before the first row; zeros if None.
+        state: (B, H, K, V) memory before the first row; zeros if None. It may be wider than the rows, as that of a
+            stream is: rows are then worked on in their own dtype, and what they leave is added to it in its dtype.
         return_state: also return the memory after the last row.
         backend: "auto", "fused" or one of `BACKENDS`; `choose_backend` tells which one a call runs.
 
     Returns:
         (B, L, H, V) in the dtype of `v`, and (B, H, K, V) in float32 or wider if the state is asked for.
-        Everything is accumulated in float32, or in float64 if any input is float64, also under autocast.
+        Everything is accumulated in float32, or in float64 if any of q, k, v and decay is, also under autocast.
 
     Example:
         >>> q = k = v = torch.randn(2, 100, 4, 16)
@@ -112,21 +114,32 @@ def liquid_gated_attention(
     checks.attention_shapes(q, k, v, decay, state)
     chosen = choose_backend(backend, q, k, v, decay, state)
     checks.decay_valid(decay)
-    dtype = checks.wide_dtype(q, k, v, decay, state)
+    dtype = checks.wide_dtype(q, k, v, decay)
     if not causal:
         checks.span_fits(decay, dtype, parallel.largest_span(dtype))
-    if state is None:
-        state = torch.zeros(q.shape[0], *q.shape[2:], v.shape[-1], dtype=dtype, device=q.device)
-
     rows = (q, k, v, decay)
     if chosen != "fused":  # its kernels widen what they load
         rows = (q.to(dtype), k.to(dtype), v.to(dtype), decay.to(dtype))
     run = _fused if chosen == "fused" else BACKENDS[chosen]
-    if torch.is_autocast_enabled(q.device.type):
-        with torch.autocast(q.device.type, enabled=False):
-            y, state = run(*rows, state.to(dtype), causal)
-    else:
+    wider = state if state is not None and checks.wide_dtype(state, q, k, v, decay) != dtype else None
+    if state is None or wider is not None:
+        state = torch.zeros(q.shape[0], *q.shape[2:], v.shape[-1], dtype=dtype, device=q.device)
+    device = q.device.type
+    with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
         y, state = run(*rows, state.to(dtype), causal)
+        if wider is not None:
+            y, state = _continued(q.to(dtype), decay, y, state, wider)
     y = y.to(v.dtype)
     checks.finite_result(y, "the output of liquid_gated_attention")
     return (y, state) if return_state else y
+
+
+def _continued(q: Tensor, decay: Tensor, y: Tensor, left: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """What rows read and leave, which began with an empty memory, as if they had begun with `state`.
+
+    Both are linear in it. In a stream of millions of rows, each one changes the memory by less than the last digit of
+    float32, so what a row leaves is added to the memory in float64.
+    """
+    c = decay.double().cumsum(dim=1)
+    faded = torch.exp(-c).to(q.dtype)[..., None] * torch.einsum("blhk,bhkv->blhv", q, state.to(q.dtype))
+    return y + faded, torch.exp(-decay.sum(dim=1, dtype=torch.float64))[..., None, None] * state + left

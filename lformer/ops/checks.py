@@ -12,6 +12,8 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor
 
+LARGEST_DECAY = 2.0**100  # sums of these still fit into float32, and exp(-50) is already nothing beside 1
+
 _trusting: ContextVar[bool] = ContextVar("trusting", default=False)
 
 
@@ -50,6 +52,11 @@ def wide_dtype(*tensors: Tensor | None) -> torch.dtype:
     return torch.float64 if any(t is not None and t.dtype == torch.float64 for t in tensors) else torch.float32
 
 
+def exact_dtype(device: torch.device) -> torch.dtype:
+    """The dtype of what grows with a series, such as running sums: float64, or float32 where a device has none."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def first_bad(bad: Tensor) -> tuple[int, ...] | None:
     """Position of the first True entry, or None."""
     if not bool(bad.any()):
@@ -65,22 +72,29 @@ def deltas_valid(deltas: Tensor) -> None:
     if where is not None:
         row, step = where
         raise ValueError(
-            f"deltas must be finite and not negative; row {row} has deltas[{step}] = {float(deltas[where])}. Sort the "
-            "series by time before taking differences, and give padding an interval of 0."
+            f"deltas must be finite and not negative; row {row} has deltas[{step}] = {float(deltas.detach()[where])}. "
+            "Sort the series by time before taking differences, and give padding an interval of 0."
         )
 
 
 def decay_valid(decay: Tensor) -> None:
-    """Refuse negative or non-finite decays, naming row, position and head."""
+    """Refuse negative or non-finite decays and those whose sums would overflow, naming row, position and head."""
     if not readable(decay):
         return
-    where = first_bad(~((decay >= 0) & (decay < math.inf)))
-    if where is not None:
-        row, step, head = where
-        raise ValueError(
-            f"decay must be finite and not negative, so that every gate exp(-decay) lies in (0, 1]; row {row} has "
-            f"decay[{step}, {head}] = {float(decay[where])}. Make it with liquid_decay and normalise_decay."
+    where = first_bad(~((decay >= 0) & (decay <= LARGEST_DECAY)))
+    if where is None:
+        return
+    row, step, head = where
+    found = float(decay.detach()[where])
+    if LARGEST_DECAY < found < math.inf:
+        raise OverflowError(
+            f"decay must be at most {LARGEST_DECAY:g}, so that its sums are finite; row {row} has "
+            f"decay[{step}, {head}] = {found}. Use a larger unit of time, or normalise the decay."
         )
+    raise ValueError(
+        f"decay must be finite and not negative, so that every gate exp(-decay) lies in (0, 1]; row {row} has "
+        f"decay[{step}, {head}] = {found}. Make it with liquid_decay and normalise_decay."
+    )
 
 
 def span_fits(decay: Tensor, dtype: torch.dtype, limit: float) -> None:
@@ -98,16 +112,57 @@ def span_fits(decay: Tensor, dtype: torch.dtype, limit: float) -> None:
         )
 
 
-def finite_result(result: Tensor, what: str) -> None:
+def finite_result(result: Tensor, what: str = "the output", causes: str = "q, k or v hold") -> None:
     """Refuse to hand out inf or NaN. The sum tells in one pass; only if it is not finite is the place looked for."""
     if not readable(result) or math.isfinite(float(result.detach().sum())):
         return
     where = first_bad(~torch.isfinite(result))
     if where is not None:
         raise OverflowError(
-            f"{what} is not finite at {list(where)}: q, k or v hold inf or NaN there, or their products overflow "
-            f'{_name(result.dtype)}. Check the inputs; with gate_norm="none" also try '
-            'gate_norm="sequence" or causal=True.'
+            f"{what} is not finite at {list(where)}: {causes} inf or NaN, or their products overflow "
+            f'{_name(result.dtype)}. Check the inputs; with gate_norm="none" also try gate_norm="sequence", '
+            "causal=True or a larger unit of time."
+        )
+
+
+def moderate_result(y: Tensor) -> None:
+    """Refuse a reading that is finite, but whose square would overflow in the layers after it."""
+    if not readable(y) or y.numel() == 0:
+        return
+    y, limit = y.detach(), 1e-4 * math.sqrt(torch.finfo(wide_dtype(y)).max)
+    where = first_bad(y.abs() > limit)
+    if where is not None:
+        raise OverflowError(
+            f"row {where[1]} of series {where[0]} reads {float(y[where]):.4g} from its memory (head {where[2]}), and "
+            f"the layers after it hold up to {limit:.4g}: the non-causal form weighs rows by exp(+decay). Use "
+            'gate_norm="sequence" (total decay 1), causal=True, or a larger unit of time.'
+        )
+
+
+def row_valid(values: Tensor, delta: Tensor, batch: int, channels: int, dtype: torch.dtype) -> None:
+    """Refuse one row per series that a model cannot take: other shapes, or a value that is infinite in its dtype."""
+    _expect_row("values", values, (batch, channels))
+    _expect_row("delta", delta, (batch,))
+    if not readable(values, delta):
+        return
+    where = first_bad(torch.isinf(values.to(dtype)))
+    if where is not None:
+        raise ValueError(
+            f"a value must be finite in {_name(dtype)}, or NaN where nothing was observed; values[{where[0]}, "
+            f"{where[1]}] = {float(values[where])}."
+        )
+    bad = first_bad(~((delta >= 0) & (delta < math.inf)))
+    if bad is not None:
+        raise ValueError(
+            f"delta must be the time since the latest row, finite and not negative; delta[{bad[0]}] = "
+            f"{float(delta[bad])}."
+        )
+
+
+def _expect_row(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    if tuple(tensor.shape) != shape or not tensor.is_floating_point():
+        raise ValueError(
+            f"{name} of a step must be floating point numbers of shape {shape}; got {tensor.dtype} {_shape(tensor)}."
         )
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from lformer.ops import checks
 
 GateNorm = Literal["sequence", "prefix", "none"]
+FADED = 1e3  # decay after which nothing is left: exp(-1000) is 0, in float64 too
 
 
 def shift(gate: Tensor, previous: Tensor | None = None, is_query: Tensor | None = None) -> Tensor:
@@ -112,7 +113,8 @@ def normalise_decay(
             its own reading, from the latest writing row to it.
 
     Returns:
-        (B, L, H) `û`, and (B, H) the new total if asked for.
+        (B, L, H) `û`, and (B, H) the new total if asked for. Each has the dtype of what was given: a total in float64
+        goes on in float64, as the sum over a long stream must, while `û` stays in float32.
     """
     if norm not in get_args(GateNorm):
         raise ValueError(f"gate_norm must be one of {', '.join(map(repr, get_args(GateNorm)))}; got {norm!r}.")
@@ -122,26 +124,31 @@ def normalise_decay(
             'norm="sequence" divides by the sum over the whole series, so a series cannot be continued from a running '
             'total. Normalise the whole series at once, or use norm="prefix", which only looks back.'
         )
-    u = u.to(checks.wide_dtype(u, total))
+    u = u.to(checks.wide_dtype(u))
     writes = u if is_query is None else u.masked_fill(is_query[..., None], 0)
     after = writes.sum(dim=1)
     if total is not None:
-        after = after + total.to(u.dtype)
+        after = total + after
 
     if norm == "sequence":
         decay = _share(u, after[:, None])
     elif norm == "prefix":
         running = writes.cumsum(dim=1)
         if total is not None:
-            running = running + total[:, None].to(u.dtype)
+            running = total[:, None] + running
         # A reading row is measured against the past and itself, as a writing row in its place would be.
-        decay = _share(u, running if is_query is None else running + (u - writes))
+        decay = _share(u, running if is_query is None else running + (u - writes)).to(u.dtype)
     else:
         decay = u
     return (decay, after) if return_total else decay
 
 
 def _share(part: Tensor, whole: Tensor) -> Tensor:
-    """`part / whole` where there is anything to share, else 0. No epsilon, so the time unit cancels."""
+    """`part / whole` where there is anything to share, else 0. No epsilon, so the time unit cancels.
+
+    A reading row takes no part in the sum, which may be far less than its own `u`. Where it is, nothing is left to
+    read, and the share stops at `FADED`: without that bound its gradient, `part / whole²`, would overflow.
+    """
     something = whole >= torch.finfo(whole.dtype).tiny  # below it 1 / whole overflows
+    whole = torch.maximum(whole, part.detach() / FADED)
     return torch.where(something, part / torch.where(something, whole, 1.0), 0.0)

@@ -81,7 +81,7 @@ def _narrow(H: int, K: int, V: int) -> bool:
 
 def chunk_length(K: int, V: int) -> int:
     """Rows per chunk: about as many score entries as state entries per row, within what a tile likes."""
-    return min(64, max(32, 1 << round(math.log2(math.sqrt(K * V)))))
+    return min(64, max(32, 1 << round(math.log2(math.sqrt(max(K * V, 1))))))
 
 
 def _causal(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:

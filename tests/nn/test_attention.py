@@ -107,7 +107,7 @@ def test_under_autocast_the_gates_stay_wide() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y, state = m(x.float(), deltas.float(), return_state=True)
     assert y.dtype == torch.bfloat16
-    assert state.memory.dtype == state.total.dtype == torch.float32
+    assert state.memory.dtype == state.total.dtype == torch.float64
     assert relative_error(y.double(), m(x.float(), deltas.float()).double()) < 0.03
 
 

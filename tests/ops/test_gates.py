@@ -369,3 +369,48 @@ def test_integer_gates_and_sums_are_refused_by_name() -> None:
 def test_an_unknown_norm_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"gate_norm.*'sequence', 'prefix', 'none'; got 'softmax'"):
         normalise_decay(liquid_decay(*inputs()), "softmax")
+
+
+# --- sums near the ends of the float range ---
+
+
+@pytest.mark.parametrize("norm", ["sequence", "prefix"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_sum_is_shared_down_to_the_smallest_normal_number(norm: GateNorm, dtype: torch.dtype) -> None:
+    tiny = torch.finfo(dtype).tiny
+    u = torch.tensor([0.25, 0.75], dtype=dtype)[None, :, None]
+    ordinary = normalise_decay(u, norm)
+    assert torch.equal(normalise_decay(u * (4 * tiny), norm), ordinary)
+    # At the threshold itself the sum is shared; just below there is nothing to share, and no gradient.
+    assert float(normalise_decay(torch.tensor([tiny], dtype=dtype)[None, :, None], norm)) == 1.0
+    below = torch.tensor([tiny / 2], dtype=dtype)[None, :, None].requires_grad_()
+    decay = normalise_decay(below, norm)
+    assert float(decay.detach()) == 0.0
+    assert float(torch.autograd.grad(decay.sum(), below)[0]) == 0.0
+
+
+@pytest.mark.parametrize("norm", ["sequence", "prefix"])
+@pytest.mark.parametrize("size", [1e-37, 1e-30, 1e-20, 1e-10, 1.0])
+def test_a_reading_row_far_after_a_short_series_has_finite_gradients(norm: GateNorm, size: float) -> None:
+    """A query a day after two rows a nanosecond apart: nothing is left to read, and nothing to learn from it."""
+    gate = torch.rand(1, 4, 2, requires_grad=True)
+    deltas = torch.tensor([[0.0, size, 1.0, 1e30]])
+    is_query = torch.tensor([[False, False, True, True]])
+    u = liquid_decay(gate, deltas, torch.full((2,), 0.5), is_query=is_query)
+    decay = normalise_decay(u, norm, is_query=is_query)
+    assert torch.isfinite(decay).all()
+    reading = torch.exp(-decay[:, 2:])
+    (found,) = torch.autograd.grad(reading.sum(), gate)
+    assert torch.isfinite(found).all()
+    if norm == "sequence" and size < 1e-3:
+        assert float(reading.detach().max()) == 0.0
+
+
+def test_a_total_in_float64_goes_on_in_float64_and_the_decay_stays_narrow() -> None:
+    u, total = torch.rand(1, 3, 2), torch.full((1, 2), 1e8, dtype=torch.float64)
+    decay, after = normalise_decay(u, "prefix", total, return_total=True)
+    assert decay.dtype == torch.float32
+    assert after.dtype == torch.float64
+    torch.testing.assert_close(after, total + u.double().sum(dim=1), rtol=1e-15, atol=1e-6)
+    expected = u.double() / (1e8 + u.double().cumsum(dim=1))
+    torch.testing.assert_close(decay.double(), expected, rtol=1e-6, atol=0)

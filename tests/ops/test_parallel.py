@@ -258,3 +258,33 @@ def test_an_unknown_backend_is_refused_with_the_known_ones() -> None:
     known = "".join(f".*{name!r}" for name in ("auto", *BACKENDS))
     with pytest.raises(ValueError, match=f"backend must be{known}.*got 'cuda'"):
         liquid_gated_attention(*operands()[:4], backend="cuda")
+
+
+# --- sizes and decays at the edge ---
+
+
+@BOTH
+@pytest.mark.parametrize(("K", "V"), [(0, 4), (4, 0), (0, 0)])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_heads_of_size_zero_read_nothing(K: int, V: int, causal: bool, backend: str) -> None:
+    q, k, v = torch.ones(2, 40, 3, K), torch.ones(2, 40, 3, K), torch.ones(2, 40, 3, V)
+    y, state = liquid_gated_attention(q, k, v, torch.rand(2, 40, 3) / 40, causal, return_state=True, backend=backend)
+    assert y.shape == (2, 40, 3, V)
+    assert state.shape == (2, 3, K, V)
+    assert not y.any()
+
+
+@BOTH
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_decay_whose_sums_overflow_is_named_as_what_it_is(causal: bool, backend: str) -> None:
+    q = torch.ones(1, 40, 2, 4)
+    decay = torch.rand(1, 40, 2)
+    decay[0, 7, 1] = 2e36
+    with pytest.raises(OverflowError, match=r"decay must be at most 1e\+30.*decay\[7, 1\] = 1.99.*unit of time"):
+        liquid_gated_attention(q, q, q, decay, causal, backend=backend)
+
+
+def test_the_largest_decay_that_is_taken_fades_everything() -> None:
+    q = torch.ones(1, 200, 2, 4)
+    y = liquid_gated_attention(q, q, q, torch.full((1, 200, 2), 1e30), causal=True)
+    torch.testing.assert_close(y, torch.full_like(y, 4.0))  # each row reads itself alone

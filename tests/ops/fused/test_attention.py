@@ -267,7 +267,6 @@ def test_narrow_inputs_reach_the_kernels_as_they_are(monkeypatch: pytest.MonkeyP
 
 REFUSALS = {
     "float64": (tensors(v=torch.ones(2, 3, 2, 3, dtype=torch.float64)), "float64"),
-    "float64-state": (tensors(state=torch.ones(2, 2, 4, 3, dtype=torch.float64)), "float64"),
     "wide-values": (tensors(v=torch.ones(2, 3, 2, 129)), "129 entries are wider than 128"),
     "wide-keys": ([torch.ones(2, 3, 2, 200)] * 2 + tensors()[2:4], "keys of 200"),
 }
