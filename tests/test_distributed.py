@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from lformer import IrregularBatch, tasks
+from lformer.draws import Draws
 from lformer.nn import LFormer, LFormerConfig
 from lformer.panel import Panel
 from lformer.parts import PanelPart, Spec, Splits, Targets
@@ -162,7 +163,7 @@ def test_a_folder_changes_nothing_and_is_read_by_all(together: tuple[Path, list[
         assert said["resumed"]["history"] == said["result"]["history"]
         assert said["another"].startswith("ValueError")
         assert "is of another run" in said["another"]
-    assert sorted(path.name for path in (together[0] / "run").iterdir()) == ["last.ckpt"]
+    assert sorted(path.name for path in (together[0] / "run").iterdir()) == ["last.ckpt", "previous.ckpt"]
 
 
 @pytest.mark.slow
@@ -172,9 +173,10 @@ def test_what_stops_one_stops_all(together: tuple[Path, list[dict[str, Any]]]) -
 
 def test_processes_draw_different_numbers() -> None:
     def drawn(rank: int, size: int) -> float:
-        with torch.random.fork_rng():
-            _seed(1, 2, 3, World(torch.device("cpu"), rank, size))
-            return float(torch.rand(()))
+        cpu = torch.device("cpu")
+        draws = Draws(cpu)
+        _seed(draws, LFormer(LFormerConfig(inputs=1, outputs=1, width=4)), (1, 2, 3), World(cpu, rank, size))
+        return float(torch.rand((), generator=draws.on(cpu)))
 
     assert len({drawn(0, 1), drawn(0, 2), drawn(1, 2)}) == 3
     assert drawn(1, 2) == drawn(1, 2)

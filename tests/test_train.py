@@ -1,6 +1,7 @@
 """The trainer: it learns, keeps the best epoch, stops early, repeats, and says what went wrong."""
 
 import csv
+import io
 import math
 import os
 import signal
@@ -18,8 +19,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lformer import IrregularBatch, LFormer, data, metrics, tasks, train
+from lformer import IrregularBatch, LFormer, data, metrics, sealed, tasks, train
 from lformer.bench.recipes import recipe
+from lformer.draws import generator_on
 from lformer.evaluate import evaluate, predict
 from lformer.metrics import Mean
 from lformer.ops import checks
@@ -39,6 +41,12 @@ def short_run(
     config = replace(plan.train, **{"epochs": 3, "device": "cpu"} | changes)
     splits = data.load("spiral-0.02", seed=seed, steps=10)
     return model, fit(model, task, splits, config, folder=folder, progress=False, report=report)
+
+
+def checkpoint_in(folder: Path) -> Any:
+    """The last checkpoint, read without executing anything."""
+    content = (folder / "last.ckpt").read_bytes()[sealed.SEAL.size :]
+    return torch.load(io.BytesIO(content), weights_only=True)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +94,7 @@ def test_the_first_interval_is_fitted_to_the_training_data(trained: tuple[LForme
 
 def test_the_checkpoint_loads_without_executing_code(tmp_path: Path) -> None:
     model, result = short_run(folder=tmp_path, epochs=1)
-    saved = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    saved = checkpoint_in(tmp_path)
     assert saved["history"] == result.history
     assert torch.equal(saved["best"]["head.0.weight"], model.head[0].weight)
     assert [path.name for path in tmp_path.iterdir()] == ["last.ckpt"]
@@ -95,7 +103,7 @@ def test_the_checkpoint_loads_without_executing_code(tmp_path: Path) -> None:
 def test_the_rate_rises_in_the_warm_up_and_falls_to_zero() -> None:
     config = TrainConfig(schedule="cosine", warmup=0.1)
     shares = [rate_share(step, 100, config) for step in range(101)]
-    assert shares[:10] == sorted(shares[:10])
+    assert shares[:10] == pytest.approx([(step + 1) / 11 for step in range(10)])  # the first step moves, the 11th fully
     assert shares[10] == 1.0
     assert shares[10:] == sorted(shares[10:], reverse=True)
     assert shares[55] == pytest.approx(0.5)
@@ -147,7 +155,7 @@ def test_an_explosion_names_the_layer_and_leaves_the_last_good_epoch(refuse: boo
     with pytest.raises(DivergedError, match=f"epoch 1, step 0.*{says}") as error:
         fit(Blows(refuse), TASK, splits, config, folder=tmp_path, progress=False)
     assert [row["epoch"] for row in error.value.history] == [0]
-    assert torch.load(tmp_path / "last.ckpt", weights_only=True)["epoch"] == 0
+    assert checkpoint_in(tmp_path)["epoch"] == 0
 
 
 def test_a_folder_of_another_run_is_refused(tmp_path: Path) -> None:
@@ -361,7 +369,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(
     with pytest.raises(OSError, match="no space left"):
         short_run(folder=tmp_path, report=fill)
     assert [(tmp_path / "last.ckpt").read_bytes()] == first
-    assert torch.load(tmp_path / "last.ckpt", weights_only=True)["epoch"] == 0
+    assert checkpoint_in(tmp_path)["epoch"] == 0
 
 
 def test_a_signal_is_left_to_a_caller_who_handles_it() -> None:
@@ -386,6 +394,73 @@ def test_training_leaves_the_callers_random_state() -> None:
     model, *_ = short_run(epochs=1)
     assert model.training
     assert torch.equal(torch.rand(3), expected)
+
+
+# --- what is drawn ---
+
+
+class Noting(nn.Module):
+    """Notes what it draws in training, as dropout would."""
+
+    def __init__(self, own_draws: bool) -> None:
+        super().__init__()
+        self.own_draws, self.weight = own_draws, nn.Parameter(torch.ones(()))
+        self.drawn: list[float] = []
+
+    def forward(self, batch: IrregularBatch) -> Tensor:
+        assert batch.targets is not None
+        if self.training:
+            self.drawn.append(float(torch.rand((), generator=generator_on(CPU) if self.own_draws else None)))
+        return self.weight * batch.targets
+
+
+CPU = torch.device("cpu")
+
+
+def note(own_draws: bool = True, seed: int = 0, **changes: Any) -> Noting:
+    model = Noting(own_draws)
+    config = TrainConfig(**{"epochs": 3, "batch_size": 40, "device": "cpu"} | changes)
+    fit(model, TASK, data.load("spiral-0.02", steps=4), config, seed=seed, progress=False)
+    return model
+
+
+@pytest.mark.parametrize("own_draws", [True, False])
+def test_every_step_of_every_epoch_draws_other_numbers(own_draws: bool) -> None:
+    drawn = note(own_draws).drawn
+    assert len(drawn) == 3 * data.load("spiral-0.02", steps=4).train.training_steps(40)
+    assert len(drawn) > 6
+    assert len(set(drawn)) == len(drawn)
+    assert drawn == note(own_draws).drawn
+    assert not set(drawn) & set(note(own_draws, seed=1).drawn)
+
+
+def test_what_a_step_draws_does_not_hang_on_the_steps_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a run that goes on after an interruption would draw other numbers."""
+    whole = note().drawn
+    real = loop._batches
+
+    def without_the_first(part: Any, config: TrainConfig, epoch: int) -> Iterator[IrregularBatch]:
+        batches = list(real(part, config, epoch))
+        return iter(batches if epoch else batches[:1])
+
+    monkeypatch.setattr(loop, "_batches", without_the_first)
+    steps = len(whole) // 3
+    assert note().drawn == [whole[0], *whole[steps:]]
+
+
+@pytest.mark.parametrize("drop_fraction", [0.0, 0.3])
+def test_every_epoch_is_asked_for_by_its_number(drop_fraction: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    splits = data.load("spiral-0.02", steps=4)
+    asked: list[tuple[Any, ...]] = []
+    real = type(splits.train).training_batches
+
+    def noted(self: Any, size: int, *rest: Any) -> Any:
+        asked.append(rest)
+        return real(self, size, rest[0])
+
+    monkeypatch.setattr(type(splits.train), "training_batches", noted)
+    note(drop_fraction=drop_fraction)
+    assert asked == [(epoch, drop_fraction) if drop_fraction else (epoch,) for epoch in range(3)]
 
 
 # --- what is asked of parts and models ---

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lformer.batch import IrregularBatch
+from lformer.draws import generator_on
 
 T = TypeVar("T")
 FIELDS = tuple(field.name for field in fields(IrregularBatch))
@@ -137,12 +138,13 @@ def record(work: Callable[[IrregularBatch], T], inputs: IrregularBatch, name: st
     The random numbers of a recording go on from where they stand at its replay; the warm-up leaves them there.
     """
     device = inputs.values.device
+    own = generator_on(device)  # what this run draws from, if not from the generator of the process
     # Autocast keeps the weights it has cast; a graph would go on reading them after they are freed.
     autocast = torch.autocast(
         "cuda", torch.get_autocast_dtype("cuda"), torch.is_autocast_enabled("cuda"), cache_enabled=False
     )
     with torch.cuda.device(device), autocast:
-        random = torch.cuda.get_rng_state()
+        random, ours = torch.cuda.get_rng_state(), None if own is None else own.get_state()
         side = _side_stream(device)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -151,12 +153,15 @@ def record(work: Callable[[IrregularBatch], T], inputs: IrregularBatch, name: st
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.set_rng_state(random)
         graph = torch.cuda.CUDAGraph()
+        if own is not None and ours is not None:
+            own.set_state(ours)
+            graph.register_generator_state(own)
         try:
             # Only this thread is held to what a recording allows: others may load data meanwhile.
             with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
                 output = work(inputs)
         except RuntimeError as error:
-            _end_random_capture()
+            _end_random_capture(own)
             raise RecordingError(
                 f"{name} cannot be recorded as a CUDA graph ({str(error).splitlines()[0]}). What is recorded must not "
                 "wait for the GPU, read values or choose kernels by them. Call the model itself."
@@ -199,7 +204,8 @@ def _kept_buffers(model: nn.Module) -> Iterator[None]:
             buffer.copy_(value)
 
 
-def _end_random_capture() -> None:
-    """A recording that fails leaves the generator waiting for its end; a copy of its state does not wait."""
-    generator = torch.cuda.default_generators[torch.cuda.current_device()]
-    generator.graphsafe_set_state(generator.clone_state())
+def _end_random_capture(own: torch.Generator | None) -> None:
+    """A recording that fails leaves the generators waiting for its end; copies of their states do not wait."""
+    for generator in (torch.cuda.default_generators[torch.cuda.current_device()], own):
+        if generator is not None:
+            generator.graphsafe_set_state(generator.clone_state())

@@ -1,5 +1,6 @@
 """The one trainer: `fit(model, task, splits, config)`."""
 
+from lformer.draws import seeded
 from lformer.train.loop import (
     DivergedError,
     History,
@@ -12,7 +13,6 @@ from lformer.train.loop import (
     fit,
     rate_share,
     rounding,
-    seeded,
 )
 
 __all__ = [

@@ -1,15 +1,33 @@
-"""The state of a run on disk: written whole after every epoch, and read by the run that goes on from there."""
+"""The state of a run on disk: written after every epoch, and read by the run that goes on from there.
+
+A folder holds two of them, `last.ckpt` and the one before, `previous.ckpt`. Whatever ends a run, a kill or a full disk
+included, one of them is whole; one that is not as it was written is set aside, and the run goes on from the other.
+"""
 
 from __future__ import annotations
 
-import os
+import errno
+import io
+import warnings
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, BinaryIO, TypedDict, cast
 
 import torch
 from torch import Tensor
 
-NAME = "last.ckpt"
+from lformer import sealed
+from lformer.sealed import DamagedError
+
+LAST, PREVIOUS = "last.ckpt", "previous.ckpt"
+NEXT = "next.ckpt"  # whole, and about to be called the last
+FULL = (errno.ENOSPC, errno.EDQUOT)  # what the system says when there is no room
+
+_unsaved: set[Path] = set()  # folders of runs that go on without being saved
+
+
+class CheckpointWarning(UserWarning):
+    """A run can be resumed from an earlier epoch only than it might have been."""
 
 
 class Checkpoint(TypedDict):
@@ -23,24 +41,125 @@ class Checkpoint(TypedDict):
     optimiser: dict[str, Any]
 
 
+FIELDS = {"run": str, "epoch": int, "history": list, "model": dict, "best": dict, "optimiser": dict}
+
+
 def save(folder: Path, checkpoint: Checkpoint) -> None:
-    """Put a checkpoint in the place of the last one; whatever happens meanwhile, one of the two is there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    part = folder / (NAME + ".part")
-    with part.open("wb") as stream:
-        torch.save(checkpoint, stream)
-        stream.flush()
-        os.fsync(stream.fileno())  # before the name: a machine may stop as well as a process
-    part.replace(folder / NAME)
+    """Put a checkpoint in the place of the last one, which becomes the previous one.
+
+    A full disk ends no run: it is a warning, once until there is room again.
+    """
+    content = io.BytesIO()  # torch.save into a file hides what the system says of it behind an error of its own
+    torch.save(checkpoint, content)
+
+    def fill(stream: BinaryIO) -> None:
+        stream.write(content.getbuffer())
+
+    last = folder / LAST
+    try:
+        sealed.write_blob(folder / NEXT, fill)
+        with suppress(FileNotFoundError):  # the first
+            last.replace(folder / PREVIOUS)
+        (folder / NEXT).replace(last)
+    except OSError as error:
+        if error.errno not in FULL:
+            error.filename = error.filename or str(last)
+            raise
+        if folder not in _unsaved:
+            _unsaved.add(folder)
+            where = _place(checkpoint["epoch"] - 1)
+            warnings.warn(
+                f"{last} could not be written ({error.strerror}). The run goes on; should it be interrupted before "
+                f"there is room, it can be resumed only {where}.",
+                CheckpointWarning,
+                stacklevel=2,
+            )
+    else:
+        _unsaved.discard(folder)
 
 
 def load(folder: Path | None, run: str) -> Checkpoint | None:
-    """The checkpoint in a folder, which must be of this run; None if there is none. Nothing in it is executed."""
-    if folder is None or not (path := folder / NAME).is_file():
+    """The newest whole checkpoint in a folder, which must be of this run; None if there is none."""
+    if folder is None:
         return None
-    saved: Checkpoint = torch.load(path, weights_only=True, map_location="cpu")
-    if saved["run"] != run:
+    _unsaved.discard(folder)
+    _sweep(folder)
+    found: Checkpoint | None = None
+    damaged: list[str] = []
+    for path in (folder / NEXT, folder / LAST, folder / PREVIOUS):
+        try:
+            found = read(path)
+            break
+        except FileNotFoundError:
+            continue
+        except DamagedError as error:
+            aside = path.with_name(path.name + ".damaged")
+            path.replace(aside)
+            damaged.append(f"{error} It was set aside as {aside.name}")
+    for text in damaged:
+        where = _place(found["epoch"] if found else -1)
+        warnings.warn(f"{text}, and the run goes on {where}.", CheckpointWarning, stacklevel=2)
+    if found is not None and found["run"] != run:
         raise ValueError(
             f"{path} is of another run: other data, task, seed, settings or model. Choose another folder, or delete it."
         )
-    return saved
+    return found
+
+
+def read(path: Path) -> Checkpoint:
+    """A checkpoint as it was written, or an error that names the file. Nothing in it is executed."""
+    try:
+        sealed.check_blob(path)
+        with path.open("rb") as stream:
+            stream.seek(sealed.SEAL.size)
+            found = torch.load(stream, weights_only=True, map_location="cpu")
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        raise DamagedError(f"{path} is damaged: {error.strerror}.") from error  # the disk itself
+    except (DamagedError, MemoryError):
+        raise
+    except Exception as error:  # whatever PyTorch says of bytes that are not its own
+        raise DamagedError(f"{path} is damaged: PyTorch cannot read it ({type(error).__name__}).") from error
+    if fault := _fault(found):
+        raise DamagedError(f"{path} is damaged: {fault}.")
+    return cast(Checkpoint, found)
+
+
+def discard(folder: Path) -> None:
+    """Remove the checkpoints of a run that is over, and its folder unless something else is in it, such as a log."""
+    _sweep(folder)
+    for path in folder.glob("*.ckpt*"):
+        path.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed processes were about to write."""
+    for part in folder.glob("*.part"):
+        part.unlink(missing_ok=True)
+
+
+def _place(epoch: int) -> str:
+    return f"after epoch {epoch}" if epoch >= 0 else "from the start"
+
+
+def _fault(found: Any) -> str:
+    """What is wrong with the content of a checkpoint, as words; "" if nothing is."""
+    if not isinstance(found, dict) or found.keys() != FIELDS.keys():
+        return f"it must hold {', '.join(FIELDS)}"
+    for name, kind in FIELDS.items():
+        if not isinstance(found[name], kind):
+            return f"its {name} must be of type {kind.__name__}, not {type(found[name]).__name__}"
+    history, model, best = found["history"], found["model"], found["best"]
+    rows = [row if isinstance(row, dict) else {} for row in history]
+    if not rows or [row.get("epoch") for row in rows] != list(range(found["epoch"] + 1)):
+        return f"its history must have a row for each epoch from 0 to {found['epoch']}"
+    if not all(isinstance(value, int | float) for row in rows for value in row.values()):
+        return "its history must hold numbers"
+    if model.keys() != best.keys() or not all(isinstance(x, Tensor) for x in [*model.values(), *best.values()]):
+        return "its weights must be tensors of the same names"
+    if not found["optimiser"].keys() >= {"state", "param_groups"}:
+        return "its optimiser must have a state and param_groups"
+    return ""

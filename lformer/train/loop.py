@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from lformer.batch import IrregularBatch
 from lformer.devices import device_of
+from lformer.draws import Draws, drawing_from
 from lformer.evaluate import as_precise, evaluate
 from lformer.nn.rows import fit_clock
 from lformer.ops.precision import tf32
@@ -105,14 +106,6 @@ class DivergedError(FloatingPointError):
         self.history = history
 
 
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Build a model under a seed without touching the caller's random state."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(seed)
-        yield
-
-
 def fit(
     model: nn.Module,
     task: Task,
@@ -127,7 +120,8 @@ def fit(
     """Train a model, keep its best validation epoch, and test it once.
 
     Args:
-        model: maps a batch to answers; trained in place, on `config.device`, and brought back to where it was.
+        model: maps a batch to answers; trained in place, on `config.device`, and brought back to where it was. After
+            Ctrl-C it holds the weights of its best epoch so far.
         task: loss, metrics, and the one that selects.
         splits: the data.
         config: how.
@@ -158,19 +152,23 @@ def fit(
         model.load_state_dict(saved["model"])
         optimiser.load_state_dict(saved["optimiser"])
         history, best = saved["history"], saved["best"]
+    draws = Draws(world.device)
     gradients = Gradients(model, task, world, precision=config.precision, replay=config.replay)
     steps = splits.train.training_steps(config.batch_size)
     bar = TrainingBar(splits.name, config.epochs * steps, len(history) * steps, shown=progress and leads)
     log = log_to(home, config.log, len(history))
 
     try:
-        with _exit_on_sigterm(), rounding(config), _own_random_state(world.device), log as write_log, bar:
+        with (
+            _exit_on_sigterm(), rounding(config), drawing_from(draws), _kept_random_state(model, world.device),
+            log as write_log, bar,
+        ):  # fmt: skip
             while not finished(history, task, config):
                 epoch, losses = len(history), []
                 for n, batch in enumerate(_batches(splits.train, config, epoch)):
                     if config.time_limit is not None:
                         _check_time(began, config.time_limit, epoch, world)
-                    _seed(seed, epoch, n, world)
+                    _seed(draws, model, (seed, epoch, n), world)
                     loss = gradients(batch)
                     if not math.isfinite(value := loss.item()):
                         raise DivergedError(_explosion(model, batch, value, epoch, n, config), history)
@@ -206,6 +204,11 @@ def fit(
             model.load_state_dict(best)
             metrics = evaluate(model, task, splits.test, config.batch_size)
             validation = evaluate(model, task, splits.validation, config.batch_size)
+    except KeyboardInterrupt:
+        if best:
+            gradients.clear()
+            model.load_state_dict(best)
+        raise
     finally:
         model.to(came_from)
     seconds = time.perf_counter() - began
@@ -270,17 +273,26 @@ def _identity(model: nn.Module, task: Task, splits: Splits[Any], config: TrainCo
     return repr((splits.name, splits.fingerprint, sizes, task.name, seed, settings, shapes))
 
 
-def _seed(seed: int, epoch: int, step: int, world: World) -> None:
-    """`torch.manual_seed` for the CPU and this device alone: for all there are it takes as long as a small step."""
-    place = (seed, epoch, step) if world.size == 1 else (seed, epoch, step, world.rank)
-    drawn = hash(place) % 2**63
-    torch.default_generator.manual_seed(drawn)
-    if world.device.type != "cpu":
-        torch.get_device_module(world.device).manual_seed(drawn)
+def _seed(draws: Draws, model: nn.Module, place: tuple[int, int, int], world: World) -> None:
+    """What a step draws, as a function of its place: seed, epoch and step, and which of several processes this is."""
+    drawn = hash(place if world.size == 1 else (*place, world.rank)) % 2**63
+    draws.seed(drawn)
+    if not _own_draws(model):
+        # Not `torch.manual_seed`: for all devices there are it takes as long as a small step.
+        torch.default_generator.manual_seed(drawn)
+        if world.device.type != "cpu":
+            torch.get_device_module(world.device).manual_seed(drawn)
 
 
-def _own_random_state(device: torch.device) -> AbstractContextManager[None]:
-    """Inside, drawing leaves the caller's random state alone."""
+def _own_draws(model: nn.Module) -> bool:
+    """Whether a model never draws from the generators of the process; others are seeded for those that may."""
+    return bool(getattr(model, "own_draws", False))
+
+
+def _kept_random_state(model: nn.Module, device: torch.device) -> AbstractContextManager[None]:
+    """Inside, drawing leaves the random state of the process alone; with a model that cannot touch it, so do we."""
+    if _own_draws(model):
+        return nullcontext()
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 

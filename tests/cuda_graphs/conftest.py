@@ -10,6 +10,7 @@ from torch import Tensor
 from lformer import IrregularBatch
 from lformer.cuda_graphs import recording
 from lformer.cuda_graphs.recording import Recording
+from lformer.draws import generator_on
 
 
 @pytest.fixture
@@ -19,9 +20,10 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
 
     def record(work: Callable[[IrregularBatch], Any], inputs: IrregularBatch, name: str, pool: Any) -> Recording[Any]:
         shapes.append(tuple(inputs.values.shape))
-        random = torch.get_rng_state()  # a recording draws none
+        generator = generator_on(inputs.values.device) or torch.default_generator
+        random = generator.get_state()  # a recording draws none
         output = work(inputs)
-        torch.set_rng_state(random)
+        generator.set_state(random)
         with torch.no_grad():
             for tensor in tensors(output):
                 tensor.fill_(torch.nan)

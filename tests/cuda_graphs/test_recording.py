@@ -11,6 +11,7 @@ from torch import Tensor
 from lformer import IrregularBatch
 from lformer.cuda_graphs import RecordingError, recording
 from lformer.cuda_graphs.recording import Recordings, buffers, record
+from lformer.draws import Draws, drawing_from, generator_on
 from lformer.nn import LFormer, LFormerConfig
 
 CPU = torch.device("cpu")
@@ -21,6 +22,7 @@ class FakeCuda:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.noted: list[str] = []
+        self.registered: list[torch.Generator] = []
         for name in ("device", "stream", "graph"):
             monkeypatch.setattr(torch.cuda, name, lambda *a, name=name, **k: self.inside(name))
         monkeypatch.setattr(recording, "_side_stream", lambda device: self)
@@ -38,6 +40,9 @@ class FakeCuda:
 
     def wait_stream(self, other: object) -> None:
         self.noted.append("wait")
+
+    def register_generator_state(self, generator: torch.Generator) -> None:
+        self.registered.append(generator)
 
     def replay(self) -> None:
         self.noted.append("replay")
@@ -67,6 +72,18 @@ def test_the_warm_up_draws_no_random_numbers_from_the_recording(monkeypatch: pyt
     assert torch.equal(found.output, expected)
 
 
+def test_the_generator_of_a_run_belongs_to_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda, draws = FakeCuda(monkeypatch), Draws(CPU)
+    own = draws.on(CPU)
+    draws.seed(3)
+    expected = torch.rand(5, generator=own)
+    draws.seed(3)
+    with drawing_from(draws):
+        found = record(lambda batch: torch.rand(5, generator=generator_on(CPU)), irregular_batch(), "work", None)
+    assert torch.equal(found.output, expected)  # the warm-up left its numbers where they were
+    assert cuda.registered == [own]
+
+
 def test_work_that_cannot_be_recorded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = FakeCuda(monkeypatch)
 
@@ -75,7 +92,7 @@ def test_work_that_cannot_be_recorded_is_named(monkeypatch: pytest.MonkeyPatch) 
             raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
     ended: list[bool] = []
-    monkeypatch.setattr(recording, "_end_random_capture", lambda: ended.append(True))
+    monkeypatch.setattr(recording, "_end_random_capture", lambda own: ended.append(own is None))
     with pytest.raises(RecordingError, match=r"Reader cannot be recorded .* \(operation not .* capturing\)"):
         record(work, irregular_batch(), "Reader", None)
     assert ended == [True]
