@@ -12,6 +12,8 @@ from lformer.panel import Array, Panel
 
 Kind = Literal["standard", "minmax", "robust"]
 TAIL = 0.005  # share of the values at either end that has no say in the robust scale of a channel
+FAR = 20.0  # spreads from the median beyond which a value is taken for a mark or an error: it has no say either
+OFTEN = 0.3  # share of one value, such as 0 of rain, from which on the spread is that of the others
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +48,8 @@ def fit(panel: Panel, series: Array, kind: Kind) -> Scale:
         panel: the series, in their own units.
         series: (n,) which of them count: the training ones.
         kind: "standard" by mean and standard deviation; "minmax" to [0, 1]; "robust" by mean and deviation without the
-            tails, with bounds one deviation outside of them, for records with artefacts.
+            tails, with bounds one deviation outside of them, for records with artefacts. Values that lie far from the
+            median, as -9999 for what is missing, are left out first: up to a fifth of them changes little.
 
     A row counts once for every series it belongs to, so windows that overlap weigh as they do in training. A channel
     that never changes, or was never observed, gets the scale 1.
@@ -99,12 +102,31 @@ def _without_tails(values: Array) -> tuple[float, float, float, float]:
     """Shift, scale, low and high of one channel."""
     if not len(values):
         return 0.0, 1.0, -np.inf, np.inf
+    values = _near(values)
     low, high = np.quantile(values, [TAIL, 1 - TAIL])
     inner = np.clip(values, low, high)
     deviation = float(inner.std()) if high > low else 0.0
     if deviation == 0:  # all but the tails are one number
         deviation = float(values.std()) if values.max() > values.min() else 1.0
     return float(inner.mean()), deviation, float(low) - deviation, float(high) + deviation
+
+
+def _near(values: Array) -> Array:
+    """The values within `FAR` spreads of the median; all if more than a quarter would be left out.
+
+    The spread is that of the middle half, which marks for missing values in up to a fifth of the entries cannot ruin.
+    """
+    ordered = np.sort(values)
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    counts = np.diff(starts, append=len(values))
+    most = int(counts.argmax())
+    others = ordered
+    if counts[most] > OFTEN * len(values) and len(counts) > 1:
+        others = np.delete(ordered, slice(starts[most], starts[most] + counts[most]))
+    low, high = np.quantile(others, [0.25, 0.75])
+    spread = (high - low) / 1.349  # the deviation of a normal distribution with these quartiles
+    near = values[np.abs(values - np.median(values)) <= FAR * spread]
+    return near if len(near) >= 0.75 * len(values) else values
 
 
 def _column(panel: Panel, channel: int) -> Array:

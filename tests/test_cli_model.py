@@ -116,7 +116,7 @@ def test_numbers_from_a_second_file_and_channels_in_columns(tmp_path: Path) -> N
     file = written(wide, tmp_path / "wide.csv")
     text = fit(file, "--id", "who", "--time", "when", "--targets", str(targets), "--task", "regress")
     assert "MAE" in text
-    assert json.loads((tmp_path / "model/columns.json").read_text()) == {
+    assert json.loads((tmp_path / "model/estimator.json").read_text())["columns"] == {
         "id": "who", "time": "when", "channel": None, "value": ["k", "na"], "on_duplicate": "error",
         "static": [],
     }  # fmt: skip
@@ -210,8 +210,8 @@ def test_predict_refuses_what_does_not_belong_to_the_model(tmp_path: Path) -> No
     assert "nowhere does not exist" in refused("predict", str(tmp_path / "nowhere"), str(file), *out, code=2)
     assert "No such file" in refused("predict", model, str(tmp_path / "no.csv"), *out, code=2)
     assert "--at and --queries are for models that" in refused("predict", model, str(file), *out, "--at", "5", code=2)
-    (tmp_path / "model/columns.json").write_text("{")
-    assert "columns.json is damaged" in refused("predict", model, str(file), *out)
+    (tmp_path / "model/estimator.json").write_text("{")
+    assert "estimator.json is damaged" in refused("predict", model, str(file), *out)
 
 
 def test_models_saved_from_python_are_told_the_columns(tmp_path: Path) -> None:

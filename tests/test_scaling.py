@@ -167,3 +167,32 @@ def test_scales_are_taken_from_training_by_name() -> None:
     assert scaled(panel, SERIES, "none") is scaled(panel, SERIES, "published") is panel
     with pytest.raises(ValueError, match="standard, minmax or robust; got 'log'"):
         scaled(panel, SERIES, "log")
+
+
+@pytest.mark.parametrize("mark", [-9999.0, 1e30, 0.0])
+@pytest.mark.parametrize("share", [0.001, 0.0058, 0.05, 0.2])
+def test_marks_for_missing_values_do_not_ruin_a_robust_scale(mark: float, share: float) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(80, 10, 5000)
+    values[rng.random(5000) < share] = mark
+    panel = Panel.from_list([(np.arange(5000.0), values[:, None])], dtype=np.float64)
+    scale = fit(panel, np.arange(1), "robust")
+    low, high = ((np.array([60.0, 100.0]) - scale.shift) / scale.scale).tolist()
+    assert 0.7 < high - low < 4.5  # 4 without marks
+    assert scale.low[0] > -60
+    assert scale.high[0] < 200
+
+
+def test_rain_which_mostly_is_none_keeps_its_heavy_days() -> None:
+    rng = np.random.default_rng(0)
+    values = np.where(rng.random(5000) < 0.7, 0.0, rng.exponential(5.0, 5000))
+    panel = Panel.from_list([(np.arange(5000.0), values[:, None])])
+    scale = fit(panel, np.arange(1), "robust")
+    assert scale.high[0] > 20
+    assert scale.low[0] > -10
+
+
+def test_two_levels_are_both_kept() -> None:
+    values = np.repeat([0.0, 1000.0, 1001.0, 1002.0], [60, 15, 15, 10])
+    panel = Panel.from_list([(np.arange(100.0), values[:, None])])
+    assert fit(panel, np.arange(1), "robust").scale[0] > 100

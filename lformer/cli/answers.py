@@ -10,17 +10,13 @@ import pandas as pd
 
 from lformer.cli import read_table
 from lformer.cli.common import UsageError
-from lformer.estimators import artefact
 from lformer.panel import Panel
 from lformer.sealed import write_whole
 
 
-def columns_of(model: Path, given: dict[str, Any]) -> dict[str, Any]:
-    """Names of the columns: as given, else as at fit."""
-    known = artefact.read_json(model, artefact.COLUMNS) if (model / artefact.COLUMNS).exists() else {}
-    columns = (
-        {"channel": None, "value": None, "static": []} | known | {key: name for key, name in given.items() if name}
-    )
+def columns_of(model: Path, kept: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Names of the columns of a new table: as given, else as the model has kept them since its fit."""
+    columns = {"channel": None, "value": None, "static": []} | kept | {key: name for key, name in given.items() if name}
     value = columns["value"]
     columns["value"] = read_table.one_value(columns["channel"], [value] if isinstance(value, str) else value)
     lost = [f"--{key}" for key in ("id", "time") if not columns.get(key)]

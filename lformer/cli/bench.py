@@ -1,7 +1,11 @@
 """`lformer bench`: run cells of the paper's tables, and turn their records into tables."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -9,6 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from lformer.cli.common import clear_errors, console
+
+if TYPE_CHECKING:
+    from lformer.bench.engine import Outcome
 
 app = typer.Typer(no_args_is_help=True, help="Every cell of the paper's tables.")
 
@@ -66,9 +73,13 @@ def run(
     log: Annotated[str, typer.Option(help="none, csv or tensorboard.")] = "none",
     out: Out = RECORDS,
 ) -> None:
-    """Train and test cells: one JSON record per seed. Finished cells are skipped, interrupted ones go on."""
+    """Train and test cells: one JSON record per seed. Finished cells are skipped, interrupted ones go on.
+
+    Exit codes: 0 every cell has its record, 1 some failed, 2 the request was wrong, 3 none failed but another process
+    is at work on some, 130 and 143 stopped by Ctrl-C and SIGTERM: the same command goes on from there.
+    """
     from lformer.bench import grid
-    from lformer.bench.engine import Settings
+    from lformer.bench.engine import Settings, exit_on_signals
 
     with clear_errors():
         cells = grid.cells(
@@ -76,31 +87,48 @@ def run(
             ablations=_names(ablation), variants=_names(variant), split=split, scaling=scaling, epochs=epochs,
         )  # fmt: skip
         settings = Settings(root=out, time_limit=time_limit, device=device, log=log)
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=console) as bar:
-            total = bar.add_task(f"{len(cells)} cells", total=len(cells))
-            running: dict[str, TaskID] = {}
-            failures = []
-            for outcome in grid.run(cells, settings, engine, workers):
-                name = str(outcome.cell)
-                if outcome.status == "running":
-                    if name not in running:
-                        running[name] = bar.add_task(name, total=None)
-                    bar.update(running[name], description=f"{name}: {outcome.note}")
-                    continue
+        try:
+            with exit_on_signals(), closing(grid.run(cells, settings, engine, workers)) as outcomes:
+                ended = _watched(outcomes, len(cells))
+        except SystemExit:
+            console.print("Stopped. The same command goes on: a cell that was running, from its last epoch.")
+            raise
+    code = 0
+    for status, said, worst in (("busy", "have no record yet", 3), ("failed", "failed", 1)):
+        if these := [outcome for outcome in ended if outcome.status == status]:
+            console.print(f"{len(these)} of {len(cells)} cells {said}:")
+            for outcome in these:
+                _print(f"  {outcome.cell}: {outcome.status}, {outcome.note}")
+            code = worst
+    if code:
+        raise typer.Exit(code)
+
+
+def _watched(outcomes: Iterable[Outcome], count: int) -> list[Outcome]:
+    """How the cells ended, shown on the way there."""
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
+    ended = []
+    with Progress(*columns, console=console) as bar:
+        total = bar.add_task(f"{count} cells", total=count)
+        running: dict[str, TaskID] = {}
+        for outcome in outcomes:
+            name = str(outcome.cell)
+            if outcome.status == "running":
+                if name not in running:
+                    running[name] = bar.add_task(name, total=None)
+                bar.update(running[name], description=f"{name}: {outcome.note}")
+                continue
+            _print(f"{name}: {outcome.status}  {outcome.note}")
+            if outcome.ended:
+                ended.append(outcome)
+                bar.advance(total)
                 if name in running:
                     bar.remove_task(running.pop(name))
-                bar.advance(total)
-                bar.console.print(escape(f"{name}: {outcome.status}  {outcome.note}"), highlight=False, soft_wrap=True)
-                if outcome.status == "failed":
-                    failures.append(outcome)
-    if failures:
-        console.print(f"{len(failures)} of {len(cells)} cells failed:")
-        for outcome in failures:
-            console.print(
-                escape(f"  {outcome.cell}: {outcome.status}, {outcome.note}"), highlight=False, soft_wrap=True
-            )
-        raise typer.Exit(1)
+    return ended
+
+
+def _print(line: str) -> None:
+    console.print(escape(line), highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -86,7 +86,12 @@ def _extra(extra: "Extra", path: Path | None) -> str:
 
 
 @app.command()
-def fetch(name: Name) -> None:
+def fetch(
+    name: Name,
+    again: Annotated[
+        bool, typer.Option("--again", help="Forget earlier downloads and their recorded hashes: download all anew.")
+    ] = False,
+) -> None:
     """Download a data set from its source, verify, convert, cache. Run it again after an interruption: it goes on."""
     from lformer.data import manage, named
 
@@ -99,7 +104,7 @@ def fetch(name: Name) -> None:
                 bar[file] = bars.add_task(file, total=total)
             bars.update(bar[file], completed=done, total=total)
 
-        manage.fetch(named(name), _say, report)
+        manage.fetch(named(name), _say, report, again=again)
 
 
 @app.command()

@@ -102,10 +102,11 @@ def fit(
 
     from lformer.cli import read_table, scores
     from lformer.estimators import artefact
+    from lformer.estimators.folder import free_place
     from lformer.estimators.naive import LosesToNaiveWarning
 
     with clear_errors():
-        artefact.free_place(out)
+        free_place(out)
         _check_request(task, target, targets, horizon)
         columns: dict[str, Any] = {
             "id": id, "time": time, "channel": channel, "value": read_table.one_value(channel, value),
@@ -167,15 +168,15 @@ def predict(
     Exit code 0: the answers are written. 1: something is wrong with the data. 2: something is wrong with the request.
     """
     from lformer.cli import answers, read_table
-    from lformer.estimators import LFormerForecaster, LFormerInterpolator, load
+    from lformer.estimators import LFormerForecaster, LFormerInterpolator
+    from lformer.estimators.artefact import load_with_columns
 
     with clear_errors(code=1):
         if out.suffix != ".csv":
             raise UsageError(f"--out must end with .csv; got {out}.")
-        estimator = load(model)
-        columns = answers.columns_of(
-            model, {"id": id, "time": time, "channel": channel, "value": value, "static": static}
-        )
+        estimator, kept = load_with_columns(model)
+        given = {"id": id, "time": time, "channel": channel, "value": value, "static": static}
+        columns = answers.columns_of(model, kept or {}, given)
         asks = isinstance(estimator, LFormerForecaster | LFormerInterpolator)
         if not asks and (at or queries):
             raise UsageError(f"--at and --queries are for models that interpolate or forecast; {model} does neither.")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy, deepcopy
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 import numpy as np
 import torch
@@ -36,6 +38,31 @@ if TYPE_CHECKING:
     from lformer.estimators.stream import Stream
 
 
+class InterruptedFit(KeyboardInterrupt):
+    """Ctrl-C in `fit`. `estimator` is a fitted copy with the best weights so far; None if there were none yet."""
+
+    def __init__(self, message: str, estimator: LFormerEstimator | None) -> None:
+        super().__init__(message)
+        self.estimator = estimator
+
+
+E = TypeVar("E", bound="LFormerEstimator")
+P = ParamSpec("P")
+
+
+def all_or_nothing(fit: Callable[Concatenate[E, P], E]) -> Callable[Concatenate[E, P], E]:
+    """A `fit` that works on a copy, which the estimator becomes at the end; an error or Ctrl-C leaves it as it was."""
+
+    @wraps(fit)
+    def whole(self: E, /, *args: P.args, **kwargs: P.kwargs) -> E:
+        fitted = copy(self)
+        fit(fitted, *args, **kwargs)
+        self.__dict__.update(fitted.__dict__)  # one step: no signal is handled within it
+        return self
+
+    return whole
+
+
 class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     """Constructor arguments of every estimator; they are stored and nothing else, `fit` checks them.
 
@@ -59,6 +86,9 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         random_state: of weights, split and order.
         verbose: 1 shows a bar.
         warm_start: go on from the weights of the last `fit`.
+        autosave: folder for the model, as `save` writes it: the final one, or after Ctrl-C the best so far.
+
+    A `fit` that does not end, whatever the reason, leaves the estimator as it was.
     """
 
     def __init__(
@@ -80,6 +110,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         random_state: Any = None,
         verbose: int = 0,
         warm_start: bool = False,
+        autosave: str | None = None,
     ) -> None:
         self.width = width
         self.depth = depth
@@ -97,6 +128,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.verbose = verbose
         self.warm_start = warm_start
+        self.autosave = autosave
 
     model_: LFormer | Ensemble
     features_: Features
@@ -115,7 +147,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         if len(panel) < 2:
             raise ValueError(f"at least 2 series are needed to train and to validate; n_samples={len(panel)}.")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        earlier = list(_members(self.model_)) if self.warm_start and hasattr(self, "model_") else []
+        earlier = deepcopy(_members(self.model_)) if self.warm_start and hasattr(self, "model_") else []
         if not earlier:
             train, _ = self._split(len(panel), seed, groups)
             self.features_ = Features.fit(panel[train])
@@ -123,6 +155,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         else:
             scale = scale_of(earlier[0])
         panel, targets, task = self._prepare(self.features_.match(panel), targets, task, scale, seed)
+        self.task_ = task
         trained: list[LFormer] = []
         self.history_: list[dict[str, float]] = []
         self.n_iter_ = 0
@@ -136,7 +169,12 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
                 with seeded(seed + n):
                     model = LFormer(self._config(task))
                 model.rows.set_scale(*map(torch.from_numpy, (scale.shift, scale.scale, scale.low, scale.high)))
-            result = fit(model, task, splits, self._training(), seed=seed + n, progress=bool(self.verbose))
+            epochs: list[dict[str, float]] = []
+            bar = bool(self.verbose)
+            try:
+                result = fit(model, task, splits, self._training(), seed=seed + n, progress=bar, report=epochs.append)
+            except KeyboardInterrupt:
+                raise self._interrupted(trained, model if epochs else None, len(epochs)) from None
             trained.append(model.cpu().eval())
             scores.append(result.validation[task.monitor])
             if n == 0:
@@ -145,11 +183,24 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             mark = {"member": n} if self.members > 1 else {}
             self.history_ += [mark | row for row in result.history]
             self.n_iter_ = max(self.n_iter_, result.epochs)
-        self.task_ = task
         self.model_ = trained[0] if self.members == 1 else Ensemble(trained).eval()
         self.validation_score_ = scores[0]
         self.loses_ = warn_if_it_loses(type(self).__name__, task, scores[0], self.naive_, self.naive_score_)
+        if self.autosave is not None:
+            self.save(self.autosave)
         return self
+
+    def _interrupted(self, trained: list[LFormer], last: LFormer | None, epochs: int) -> InterruptedFit:
+        """What `fit` raises after Ctrl-C: members that are done, and the last at its best epoch so far, are a model."""
+        models = trained if last is None else [*trained, last.cpu().eval()]
+        if not models:
+            return InterruptedFit("fit was interrupted before the end of the first epoch.", None)
+        self.model_ = models[0] if self.members == 1 else Ensemble(models).eval()
+        self.n_iter_ = max(self.n_iter_, epochs)
+        if self.autosave is None:
+            return InterruptedFit("fit was interrupted; the best model so far is the `estimator` of this error.", self)
+        self.save(self.autosave)
+        return InterruptedFit(f"fit was interrupted; the best model so far is saved in {self.autosave}.", self)
 
     def save(self, folder: str | Path) -> None:
         """Write the fitted estimator to a folder, from which `lformer.estimators.load` reads it; nothing is pickled."""

@@ -1,11 +1,17 @@
-"""`estimator.json`: a fitted estimator without its weights, as plain numbers and text, and back."""
+"""`estimator.json`: a fitted estimator without its weights, as plain numbers and text, and back.
+
+What comes back is checked value by value: a file that was written by hand may have a right seal and make no sense.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import platform
-from collections.abc import Callable
-from dataclasses import asdict, replace
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
+from reprlib import repr as short
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,18 +19,38 @@ import sklearn
 import torch
 
 from lformer import __version__, tasks
-from lformer.covariates import Covariates
+from lformer.covariates import Coding, Covariates
 from lformer.estimators.base import LFormerEstimator
 from lformer.estimators.features import Features
+from lformer.estimators.folder import is_weights
 from lformer.estimators.forecast import LFormerForecaster, LFormerInterpolator, record_task
+from lformer.estimators.plain import (
+    array,
+    different,
+    entries,
+    fields,
+    number,
+    plain,
+    positive,
+    restored,
+    text,
+    texts,
+    truth,
+    whole,
+)
 from lformer.estimators.points import LFormerPointClassifier, LFormerPointRegressor
 from lformer.estimators.series import LFormerClassifier, LFormerRegressor
-from lformer.nn import LFormer, LFormerConfig
+from lformer.nn import LFormerConfig
 from lformer.nn.ensemble import Ensemble
 from lformer.panel import Array
+from lformer.panel.stamps import UNITS
 from lformer.tasks import Task
 
-FORMAT = 2
+FORMAT = 3
+PARTS = (
+    "format", "class", "versions", "parameters", "config", "members", "features", "task", "fitted", "columns",
+    "weights",
+)  # fmt: skip
 
 
 class Kind(NamedTuple):
@@ -50,12 +76,33 @@ KINDS = {
 FITTED = ("n_features_in_", "_is_table", "n_iter_")  # what `fit` finds out for every class
 
 
-def describe(estimator: LFormerEstimator) -> dict[str, Any]:
+class Stored(NamedTuple):
+    """The file of the weights."""
+
+    file: str
+    sha256: str
+    bytes: int
+
+
+class Description(NamedTuple):
+    """What `estimator.json` says."""
+
+    estimator: LFormerEstimator  # without its model
+    config: LFormerConfig  # of the model, or of each member of an ensemble
+    members: int  # of the ensemble; 0 for a model that is none
+    columns: dict[str, Any] | None  # how its data lay in a table
+    weights: Stored
+
+
+# --- to JSON ---
+
+
+def describe(estimator: LFormerEstimator, columns: Mapping[str, Any] | None, weights: Stored) -> dict[str, Any]:
     """Everything but the weights."""
     name = type(estimator).__name__
     if name not in KINDS or KINDS[name].estimator is not type(estimator):
         raise ValueError(f"only {', '.join(KINDS)} can be saved; got {type(estimator).__qualname__}.")
-    features = estimator.features_
+    model, features = estimator.model_, estimator.features_
     return {
         "format": FORMAT,
         "class": name,
@@ -66,92 +113,153 @@ def describe(estimator: LFormerEstimator) -> dict[str, Any]:
             "numpy": np.__version__,
             "scikit-learn": sklearn.__version__,
         },
-        "parameters": {key: _plain(value, key) for key, value in estimator.get_params(deep=False).items()},
-        "config": asdict(estimator.model_.config),
-        "members": len(estimator.model_.members) if isinstance(estimator.model_, Ensemble) else 0,
+        "parameters": {key: plain(value, key) for key, value in estimator.get_params(deep=False).items()},
+        "config": {key: plain(value, key) for key, value in dataclasses.asdict(model.config).items()},
+        "members": len(model.members) if isinstance(model, Ensemble) else 0,
         "features": {
             "channels": list(features.channels),
-            "known": _plain(features.known, "known"),
+            "known": plain(features.known, "known"),
             "unit": features.unit,
             "calendar": features.calendar,
             "covariates": [_describe_static(column, coding) for column, coding in features.covariates.columns.items()],
         },
         "task": {"shift": list(estimator.task_.shift), "scale": list(estimator.task_.scale)},
-        "fitted": {key: _plain(getattr(estimator, key), key) for key in (*KINDS[name].found, *FITTED)},
+        "fitted": {key: plain(getattr(estimator, key), key) for key in (*KINDS[name].found, *FITTED)},
+        "columns": None if columns is None else dict(columns),
+        "weights": weights._asdict(),
     }
 
 
-def rebuild(found: dict[str, Any]) -> tuple[LFormerEstimator, LFormerConfig]:
-    """The estimator without its model, and what the model must look like."""
+def _describe_static(name: str, coding: Coding) -> dict[str, Any]:
+    if isinstance(coding, tuple):
+        return {"name": name, "mean": coding[0], "deviation": coding[1]}
+    return {"name": name, "categories": coding}
+
+
+# --- from JSON ---
+
+
+def rebuild(found: dict[str, Any]) -> Description:
+    """What a file of this format and of a known class describes, or a ValueError that says what makes no sense."""
+    fields(found, "it", PARTS)
     kind = KINDS[found["class"]]
-    estimator = kind.estimator(**{key: _restored(value) for key, value in found["parameters"].items()})
-    config = LFormerConfig(**found["config"])
-    stored = found["features"]
-    estimator.features_ = Features(
-        channels=tuple(stored["channels"]),
-        known=_array(stored["known"]),
-        unit=str(stored["unit"]),
-        calendar=bool(stored["calendar"]),
-        covariates=Covariates(dict(_static(entry) for entry in stored["covariates"])),
-    )
-    shift, scale = ([float(number) for number in found["task"][name]] for name in ("shift", "scale"))
-    estimator.task_ = replace(kind.task(config.outputs), shift=shift, scale=scale)
-    for key in (*kind.found, *FITTED):
-        setattr(estimator, key, _restored(found["fitted"][key]))
+    estimator, config = _unfitted(kind.estimator, found["parameters"]), _config(found["config"])
+    estimator.features_ = _features(found["features"])
+    estimator.task_ = _task(kind, config, found["task"])
+    for key, value in fields(found["fitted"], "fitted", (*kind.found, *FITTED)).items():
+        setattr(estimator, key, _READ_FITTED[key](value, key))
     _require_agreement(estimator, config)
-    return estimator, config
-
-
-def build(config: LFormerConfig, members: int) -> LFormer | Ensemble:
-    """An untrained model of this shape; 0 members is one that is no ensemble."""
-    models = [LFormer(config) for _ in range(max(members, 1))]
-    return Ensemble(models) if members else models[0]
-
-
-def _describe_static(name: str, kind: tuple[float, float] | list[str]) -> dict[str, Any]:
-    if isinstance(kind, tuple):
-        return {"name": name, "mean": kind[0], "deviation": kind[1]}
-    return {"name": name, "categories": kind}
-
-
-def _static(entry: dict[str, Any]) -> tuple[str, tuple[float, float] | list[str]]:
-    if "categories" in entry:
-        return entry["name"], list(entry["categories"])
-    return entry["name"], (float(entry["mean"]), float(entry["deviation"]))
-
-
-def _plain(value: Any, name: str) -> Any:
-    """What JSON can hold and `_restored` brings back: numbers, text, arrays with their dtype, dicts as pairs."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and np.isfinite(value)):
-        return value
-    if isinstance(value, dict):
-        return {"pairs": [[_plain(key, name), _plain(item, name)] for key, item in value.items()]}
-    if isinstance(value, np.ndarray) and value.ndim == 1:
-        return {"dtype": value.dtype.str, "values": [_plain(item, name) for item in value]}
-    raise ValueError(
-        f"{name} cannot be saved: it must be a finite number, text, True, False or None; got {value!r}. Change it "
-        f"first, for example with set_params({name}=None)."
+    return Description(
+        estimator, config, whole(found["members"], "members"), _columns(found["columns"]), _weights(found["weights"])
     )
 
 
-def _restored(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    if "pairs" in value:
-        return {key: _restored(item) for key, item in value["pairs"]}
-    return _array(value)
+def _unfitted(kind: type[LFormerEstimator], stored: Any) -> LFormerEstimator:
+    """With its parameters, of which those that prediction reads are checked; `fit` checks the others."""
+    names = kind._get_param_names()
+    given = {key: restored(value, key) for key, value in fields(stored, "parameters", names).items()}
+    whole(given["batch_size"], "batch_size", least=1)
+    if given["device"] not in ("auto", "cpu", "gpu"):
+        raise ValueError(f'device must be "auto", "cpu" or "gpu"; got {short(given["device"])}')
+    if given.get("horizon") is not None:
+        positive(given["horizon"], "horizon")
+    if "hidden" in given and not 0 < number(given["hidden"], "hidden") < 1:
+        raise ValueError(f"hidden must lie between 0 and 1; got {given['hidden']}")
+    return kind(**given)
 
 
-def _array(stored: dict[str, Any]) -> Array:
-    """(n,) with the dtype it had: numbers, truth values, text, or Python objects that are one of these."""
-    dtype = np.dtype(stored["dtype"])
-    if dtype.kind not in "biufUO":
-        raise ValueError(f"no array can have the type {stored['dtype']!r}")
-    array = np.empty(len(stored["values"]), dtype)
-    array[:] = stored["values"]
-    return array
+_READ_CONFIG: dict[str, Callable[[Any, str], Any]] = {  # by the type of an attribute; names, if it is another
+    "int": whole,
+    "int | None": lambda value, name: None if value is None else whole(value, name, least=1),
+    "float": number,
+    "bool": truth,
+}
+
+
+def _config(stored: Any) -> LFormerConfig:
+    types = {field.name: str(field.type) for field in dataclasses.fields(LFormerConfig)}
+    for key, value in fields(stored, "config", types).items():
+        _READ_CONFIG.get(types[key], text)(value, key)
+    return LFormerConfig(**stored)
+
+
+def _features(stored: Any) -> Features:
+    stored = fields(stored, "features", ("channels", "known", "unit", "calendar", "covariates"))
+    known = array(stored["known"], "known")
+    if known.dtype.kind != "b" or not known.any():
+        raise ValueError("known must be truth values, at least one of them true")
+    unit, calendar = text(stored["unit"], "unit"), truth(stored["calendar"], "calendar")
+    if calendar and unit not in UNITS:
+        raise ValueError(f"unit must be one of {', '.join(UNITS)} for calendar stamps; got {short(unit)}")
+    covariates = [_static(entry) for entry in entries(stored["covariates"], "covariates")]
+    different([name for name, _ in covariates], "the names of covariates")
+    return Features(
+        channels=tuple(texts(stored["channels"], "channels")),
+        known=known,
+        unit=unit,
+        calendar=calendar,
+        covariates=Covariates(dict(covariates)),
+    )
+
+
+def _static(entry: Any) -> tuple[str, Coding]:
+    if isinstance(entry, dict) and "categories" in entry:
+        entry = fields(entry, "a covariate", ("name", "categories"))
+        return text(entry["name"], "the name of a covariate"), texts(entry["categories"], "categories")
+    entry = fields(entry, "a covariate", ("name", "mean", "deviation"))
+    name, mean = text(entry["name"], "the name of a covariate"), number(entry["mean"], "the mean of a covariate")
+    return name, (mean, positive(entry["deviation"], "the deviation of a covariate"))
+
+
+def _task(kind: Kind, config: LFormerConfig, stored: Any) -> Task:
+    stored = fields(stored, "task", ("shift", "scale"))
+    shift = [number(one, "shift") for one in entries(stored["shift"], "shift")]
+    scale = [positive(one, "scale") for one in entries(stored["scale"], "scale")]
+    if bool(scale) == ("classes_" in kind.found):
+        raise ValueError("the scale of the answers is missing" if not scale else "classes have no scale")
+    return replace(kind.task(config.outputs), shift=shift, scale=scale)
+
+
+def _classes(stored: Any, name: str) -> Array:
+    classes = array(stored, name)
+    if len(different(classes.tolist(), name)) < 2:
+        raise ValueError(f"{name} must be at least two; got {short(classes.tolist())}")
+    return classes
+
+
+_READ_FITTED: dict[str, Callable[[Any, str], Any]] = {
+    "classes_": _classes,
+    "_flat": truth,
+    "n_features_in_": partial(whole, least=1),
+    "_is_table": truth,
+    "n_iter_": whole,
+}
+
+
+def _columns(stored: Any) -> dict[str, Any] | None:
+    """Names of columns: texts, lists of them, or none where a table has no such column."""
+    if stored is None:
+        return None
+    if not isinstance(stored, dict):
+        raise ValueError(f"columns must be an object or null; got {short(stored)}")
+    for key, value in stored.items():
+        if key == "static" or (key == "value" and isinstance(value, list)):
+            [text(one, key) for one in entries(value, key)]
+        elif key in ("id", "time", "on_duplicate") or (key in ("channel", "value") and value is not None):
+            text(value, key)
+        elif key not in ("channel", "value"):
+            raise ValueError(f"columns has an entry {short(key)}, which this version does not know")
+    return stored
+
+
+def _weights(stored: Any) -> Stored:
+    stored = Stored(**fields(stored, "weights", Stored._fields))
+    if not is_weights(text(stored.file, "the file of the weights")):
+        raise ValueError(f"weights must be in a file such as model.safetensors; got {short(stored.file)}")
+    if not re.fullmatch("[0-9a-f]{64}", text(stored.sha256, "sha256")):
+        raise ValueError(f"sha256 must be 64 hexadecimal digits; got {short(stored.sha256)}")
+    whole(stored.bytes, "bytes")
+    return stored
 
 
 def _require_agreement(estimator: Any, config: LFormerConfig) -> None:
@@ -160,13 +268,14 @@ def _require_agreement(estimator: Any, config: LFormerConfig) -> None:
     pairs: dict[str, tuple[Any, Any]] = {
         "known": (len(features.known), channels),
         "inputs of the model": (config.inputs, channels),
+        "rows of the model": (config.rows, "carried"),
         "static covariates of the model": (config.statics, features.covariates.width),
         "place of the answers": (config.answer, estimator.task_.answer),
     }
     if hasattr(estimator, "classes_"):
         pairs["classes_"] = (len(estimator.classes_), config.outputs)
-    elif not estimator.task_.scale:
-        raise ValueError("the scale of the answers is missing")
+    elif getattr(estimator, "_flat", False) or config.answer == "query":
+        pairs["outputs of the model"] = (config.outputs, channels if config.answer == "query" else 1)
     for name, (has, needs) in pairs.items():
         if has != needs:
             raise ValueError(f"{name}: {has} where the rest of the file needs {needs}")

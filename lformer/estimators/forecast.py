@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from lformer import tasks
-from lformer.estimators.base import LFormerEstimator, scale_of
+from lformer.estimators.base import LFormerEstimator, all_or_nothing, scale_of
 from lformer.estimators.naive import RULES, in_deviations, naive
 from lformer.evaluate import evaluate, predict
 from lformer.hiding import hide, random_rows
@@ -35,6 +35,7 @@ class _RecordEstimator(LFormerEstimator):
     persistence: bool
     _task_name: str
 
+    @all_or_nothing
     def fit(self, X: Any, y: None = None) -> Self:
         """Train on series alone; their own values are the targets, and `y` is ignored."""
         self._check_parameters()
@@ -206,12 +207,13 @@ class LFormerInterpolator(_RecordEstimator):
         random_state: Any = None,
         verbose: int = 0,
         warm_start: bool = False,
+        autosave: str | None = None,
     ) -> None:
         super().__init__(
             width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr, batch_size=batch_size,
             max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
             validation_fraction=validation_fraction, streaming=streaming, device=device, random_state=random_state,
-            verbose=verbose, warm_start=warm_start,
+            verbose=verbose, warm_start=warm_start, autosave=autosave,
         )  # fmt: skip
         self.hidden = hidden
         self.n_copies = n_copies
@@ -272,12 +274,13 @@ class LFormerForecaster(_RecordEstimator):
         random_state: Any = None,
         verbose: int = 0,
         warm_start: bool = False,
+        autosave: str | None = None,
     ) -> None:
         super().__init__(
             width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr, batch_size=batch_size,
             max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
             validation_fraction=validation_fraction, streaming=streaming, device=device, random_state=random_state,
-            verbose=verbose, warm_start=warm_start,
+            verbose=verbose, warm_start=warm_start, autosave=autosave,
         )  # fmt: skip
         self.horizon = horizon
         self.n_copies = n_copies

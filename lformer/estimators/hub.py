@@ -7,6 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
+from lformer.estimators.folder import ESTIMATOR, PATTERNS
+
 CARD = """---
 library_name: lformer
 tags:
@@ -54,7 +56,9 @@ class HubMixin:
                 channels = ", ".join(f"`{name}`" for name in estimator.features_.channels)
                 card = CARD.format(name=type(self).__name__, channels=channels, repo_id=repo_id)
                 (folder / "README.md").write_text(card, encoding="utf-8")
-            api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message=message)
+            api.upload_folder(  # other weights, which nothing names any more, go with the same commit
+                repo_id=repo_id, folder_path=folder, commit_message=message, delete_patterns=PATTERNS
+            )
         return str(address)
 
     @classmethod
@@ -78,7 +82,7 @@ class HubMixin:
 
         folder = Path(place).expanduser()
         if not folder.is_dir():
-            files = [artefact.WEIGHTS, artefact.ESTIMATOR, artefact.COLUMNS]
+            files = [ESTIMATOR, *PATTERNS]
             fetch = _hub().snapshot_download
             folder = Path(
                 fetch(_repository(place), revision=revision, token=token, cache_dir=cache, allow_patterns=files)

@@ -99,6 +99,6 @@ def warn_if_it_loses(estimator: str, task: Task, score: float, naive: str, naive
             f"{estimator} loses to {naive} on the validation series: {task.monitor} {score:.4g} against "
             f"{naive_score:.4g}. Train longer (max_epochs), give it more series, or use the simple rule.",
             LosesToNaiveWarning,
-            stacklevel=4,
+            stacklevel=5,  # whoever called `fit`
         )
     return loses

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from lformer import tasks
-from lformer.estimators.base import LFormerEstimator, classification, mean_and_deviation
+from lformer.estimators.base import LFormerEstimator, all_or_nothing, classification, mean_and_deviation
 from lformer.estimators.inputs import series_weights
 from lformer.panel import Array, Panel
 from lformer.parts import Targets
@@ -55,15 +55,17 @@ class LFormerPointClassifier(LFormerEstimator):
         random_state: Any = None,
         verbose: int = 0,
         warm_start: bool = False,
+        autosave: str | None = None,
     ) -> None:
         super().__init__(
             width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr, batch_size=batch_size,
             max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
             validation_fraction=validation_fraction, streaming=streaming, device=device, random_state=random_state,
-            verbose=verbose, warm_start=warm_start,
+            verbose=verbose, warm_start=warm_start, autosave=autosave,
         )  # fmt: skip
         self.class_weight = class_weight
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on series and the classes of their rows.
 
@@ -120,6 +122,7 @@ class LFormerPointRegressor(LFormerEstimator):
         True
     """
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on series and the numbers of their rows.
 

@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from lformer import tasks
-from lformer.estimators.base import LFormerEstimator, classification, mean_and_deviation
+from lformer.estimators.base import LFormerEstimator, all_or_nothing, classification, mean_and_deviation
 from lformer.estimators.inputs import as_panel, series_weights
 from lformer.panel import Array, Panel
 from lformer.parts import Targets
@@ -43,12 +43,13 @@ class _SeriesEstimator(LFormerEstimator):
         random_state: Any = None,
         verbose: int = 0,
         warm_start: bool = False,
+        autosave: str | None = None,
     ) -> None:
         super().__init__(
             width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr, batch_size=batch_size,
             max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
             validation_fraction=validation_fraction, streaming=streaming, device=device, random_state=random_state,
-            verbose=verbose, warm_start=warm_start,
+            verbose=verbose, warm_start=warm_start, autosave=autosave,
         )  # fmt: skip
         self.drop_fraction = drop_fraction
 
@@ -101,15 +102,17 @@ class LFormerClassifier(ClassifierMixin, _SeriesEstimator):  # type: ignore[misc
         random_state: Any = None,
         verbose: int = 0,
         warm_start: bool = False,
+        autosave: str | None = None,
     ) -> None:
         super().__init__(
             drop_fraction=drop_fraction, width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr,
             batch_size=batch_size, max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
             validation_fraction=validation_fraction, streaming=streaming, device=device, random_state=random_state,
-            verbose=verbose, warm_start=warm_start,
+            verbose=verbose, warm_start=warm_start, autosave=autosave,
         )  # fmt: skip
         self.class_weight = class_weight
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on series and their classes; a Series or dict of classes is aligned with the ids of a Panel."""
         panel = self._series(X, reset=True)
@@ -162,6 +165,7 @@ class LFormerRegressor(RegressorMixin, _SeriesEstimator):  # type: ignore[misc]
         tags.target_tags.multi_output = True
         return tags
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on series and their numbers; a Series or dict of numbers is aligned with the ids of a Panel."""
         panel = self._series(X, reset=True)

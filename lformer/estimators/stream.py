@@ -22,7 +22,7 @@ class Stream:
 
     Nothing is kept but the state of the model, so a row costs the same after a million others. Rows are worked on by
     the CPU, with products to the last digit of float32: where `predict` uses a GPU, the two agree as far as TF32 does.
-    Fitting the estimator again ends the sense of its open streams.
+    A stream goes on with the model it was opened with, even if the estimator is fitted again.
 
     Example:
         >>> import numpy as np
@@ -40,7 +40,7 @@ class Stream:
     def __init__(self, estimator: LFormerEstimator, static: Mapping[str, Any] | None = None) -> None:
         check_is_fitted(estimator, "model_")
         _require_streaming(estimator)
-        self._decode = estimator._decode
+        self._decode = copy(estimator)._decode  # with its scales and classes, whatever `fit` finds later
         self._model = estimator.model_
         self._features = estimator.features_
         coding = self._features.covariates

@@ -1,6 +1,7 @@
-"""Saved estimators: the same answers to the last digit, written whole or not at all, refused clearly when damaged."""
+"""Saved estimators: the same answers to the last digit, and refused clearly when damaged or made up."""
 
 import json
+import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,13 @@ import pandas as pd
 import pytest
 import torch
 from estimators.every_estimator import SIX, SMALL, answers, close, fitted, records, same
-from safetensors.torch import load_file, save_file
+from estimators.saved_models import changed, resealed, with_weights
 from sklearn.exceptions import NotFittedError
 
-from lformer import LFormerClassifier, LFormerForecaster, LFormerRegressor
+from lformer import LFormerClassifier, LFormerForecaster, LFormerInterpolator, LFormerRegressor
 from lformer.estimators import artefact, load
 from lformer.nn.ensemble import Ensemble
+from lformer.sealed import parse_json
 
 N = 12
 
@@ -140,51 +142,23 @@ def test_the_files_are_plain_and_as_readable_as_any_other(saved: Path) -> None:
     usual = (saved.parent / "usual").stat().st_mode
     assert all(entry.stat().st_mode == usual for entry in saved.iterdir())
     found = json.loads((saved / "estimator.json").read_text(encoding="utf-8"))
-    assert found["format"] == 2
+    assert found["format"] == 3
     assert found["fitted"]["classes_"]["values"] == ["größer", "ill", "well"]
     assert [entry["name"] for entry in found["features"]["covariates"]] == ["age", "site"]
     assert found["versions"].keys() == {"lformer", "python", "torch", "numpy", "scikit-learn"}
+    assert found["weights"]["bytes"] == (saved / "model.safetensors").stat().st_size
+    assert found["columns"] is None
 
 
-def test_saving_again_replaces_and_leaves_nothing_beside(saved: Path, classifier: LFormerClassifier) -> None:
-    other = LFormerClassifier(**{**SMALL, "random_state": 4}).fit(records(), CLASSES["text"])
-    artefact.save(other, saved, {"id": "who"})
-    assert artefact.read_json(saved, "columns.json") == {"id": "who"}
-    other.save(saved)
-    assert not (saved / "columns.json").exists()
-    assert load(saved).random_state == 4
-    assert [entry.name for entry in saved.parent.iterdir()] == ["model"]
-
-
-@pytest.mark.parametrize("step", ["as_bytes", "rename"])
-def test_a_failed_save_leaves_the_old_model_and_no_rest(
-    saved: Path, classifier: LFormerClassifier, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    def full(*arguments: Any) -> None:
-        raise OSError("no space left on device")
-
-    if step == "as_bytes":
-        monkeypatch.setattr(artefact, "as_bytes", full)
-    else:  # the last of two renames fails
-        rename = Path.rename
-        monkeypatch.setattr(Path, "rename", lambda a, b: full() if a.suffix == ".part" else rename(a, b))
-    with pytest.raises(OSError, match="no space"):
-        classifier.save(saved)
-    monkeypatch.undo()
-    assert [entry.name for entry in saved.parent.iterdir()] == ["model"]
-    assert np.array_equal(load(saved).predict_proba(records()), classifier.predict_proba(records()))
-
-
-def test_other_files_are_never_deleted(classifier: LFormerClassifier, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"holds other things than a model \(notes.txt\)"):
-        classifier.save(tmp_path)
-    with pytest.raises(ValueError, match=r"notes.txt is a file"):
-        classifier.save(tmp_path / "notes.txt")
-    assert (tmp_path / "notes.txt").read_text() == "mine"
-    (tmp_path / "empty").mkdir()
-    classifier.save(tmp_path / "empty")
-    assert load(tmp_path / "empty").width == 8
+def test_the_columns_of_a_table_are_kept_in_the_same_file(saved: Path, classifier: LFormerClassifier) -> None:
+    columns = {"id": "who", "channel": None, "value": ["k", "na"], "static": []}
+    artefact.save(classifier, saved, columns)
+    assert artefact.load_with_columns(saved)[1] == columns
+    classifier.save(saved)
+    assert artefact.load_with_columns(saved)[1] is None
+    for wrong in ({"colour": "red"}, {"id": 3}, {"static": "age"}, {"value": [1]}, {"time": None}):
+        with pytest.raises(ValueError, match=r"cannot be saved: (columns has an entry|\w+ must be)"):
+            artefact.save(classifier, saved, wrong)
 
 
 def test_what_cannot_be_saved_is_named(tmp_path: Path) -> None:
@@ -202,6 +176,23 @@ def test_what_cannot_be_saved_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match=r"only LFormerClassifier, LFormerRegressor, .* can be saved; got .*Mine"):
         Mine(**SMALL).fit(records(), CLASSES["int"]).save(tmp_path / "n")
+
+
+def test_what_could_not_be_loaded_is_not_saved(tmp_path: Path) -> None:
+    model = fitted(LFormerRegressor)
+    model.set_params(batch_size=0)
+    with pytest.raises(ValueError, match="cannot be saved: batch_size must be a whole number from 1; got 0"):
+        model.save(tmp_path / "m")
+    model.set_params(batch_size=np.int64(8), width=np.int32(8))
+    model.task_ = replace(model.task_, scale=[1.0, np.inf])
+    with pytest.raises(ValueError, match="cannot be saved: scale must be a finite number; got inf"):
+        model.save(tmp_path / "m")
+    model.task_ = replace(model.task_, scale=[1.0, 2.0])
+    with torch.no_grad():
+        model.model_.head[-1].bias[0] = torch.nan
+    with pytest.raises(ValueError, match=r"cannot be saved: head\.0\.bias is not finite\. Fit it again"):
+        model.save(tmp_path / "m")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_missing_folders_and_files_are_named(saved: Path) -> None:
@@ -233,26 +224,27 @@ def any_saved(all_saved: Path, tmp_path: Path, request: pytest.FixtureRequest) -
 @pytest.mark.parametrize("any_saved", SIX, indirect=True)
 def test_damage_of_any_of_the_six_is_named(any_saved: Path) -> None:
     weights = (any_saved / "model.safetensors").read_bytes()
-    text = (any_saved / "estimator.json").read_text(encoding="utf-8")
     for keep in (0, 4, 200, -5):
         (any_saved / "model.safetensors").write_bytes(weights[:keep])
+        with pytest.raises(ValueError, match=r"model\.safetensors is damaged, or not .* where [\d,]+ were written"):
+            load(any_saved)
+        with_weights(any_saved, weights[:keep])
         with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
             load(any_saved)
     flipped = bytearray(weights)
     flipped[-7] ^= 64
+    with_weights(any_saved, weights)
+    load(any_saved)
     (any_saved / "model.safetensors").write_bytes(flipped)
     with pytest.raises(ValueError, match=r"model\.safetensors is damaged, or not the file .*SHA-256 differs"):
         load(any_saved)
     (any_saved / "model.safetensors").write_bytes(weights)
-    load(any_saved)
-    for key in ("format", "class", "parameters", "config", "features", "fitted", "sha256"):
+    text = (any_saved / "estimator.json").read_bytes()
+    for key in ("format", "class", "parameters", "config", "features", "task", "fitted", "columns", "weights"):
         changed(any_saved, key, to=None)
-        with pytest.raises(ValueError, match=r"estimator\.json (has no format|holds a None|does not describe)"):
+        with pytest.raises(ValueError, match=rf"estimator\.json (has no format|holds a None|.* it has no '{key}')"):
             load(any_saved)
-        (any_saved / "estimator.json").write_text(text, encoding="utf-8")
-    changed(any_saved, "format", to=99)
-    with pytest.raises(ValueError, match=r"format 99, but this version reads up to 2: .*pip install -U lformer"):
-        load(any_saved)
+        (any_saved / "estimator.json").write_bytes(text)
 
 
 @pytest.mark.parametrize("any_saved", SIX, indirect=True)
@@ -261,90 +253,220 @@ def test_the_files_of_another_model_do_not_fit(any_saved: Path, all_saved: Path)
     for kind in SIX:
         if kind.__name__ == own:
             continue
-        shutil.copy(all_saved / kind.__name__ / "model.safetensors", any_saved)
-        with pytest.raises(ValueError, match=r"does not fit estimator\.json beside it|SHA-256 differs"):
+        other = all_saved / kind.__name__ / "model.safetensors"
+        shutil.copy(other, any_saved)
+        with pytest.raises(ValueError, match=r"model\.safetensors (does not fit|is damaged, or not the file)"):
             load(any_saved)
         changed(any_saved, "class", to=kind.__name__)
-        with pytest.raises(ValueError, match=r"estimator\.json does not describe|does not fit|SHA-256 differs"):
+        with pytest.raises(ValueError, match=r"estimator\.json does not describe|does not fit|not the file saved with"):
             load(any_saved)
         changed(any_saved, "class", to=own)
 
 
-@pytest.mark.parametrize("text", ["", '{"format": 1, "cla', "\xff", "[" * 100_000, "[1]"])
+def test_every_flipped_byte_of_the_description_is_named_or_changes_nothing(saved: Path) -> None:
+    path, draw = saved / "estimator.json", random.Random(0)
+    whole = path.read_bytes()
+    meaning, unchanged = parse_json(whole, "it"), 0
+    for place in range(len(whole)):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << draw.randrange(8)
+        path.write_bytes(flipped)
+        try:
+            load(saved)
+        except ValueError as error:
+            assert "estimator.json" in str(error)  # noqa: PT017
+        else:
+            unchanged += 1
+            assert parse_json(bytes(flipped), "it") == meaning
+    assert unchanged < 50
+
+
+def test_flipped_bytes_of_the_weights_are_named(saved: Path) -> None:
+    path, draw = saved / "model.safetensors", random.Random(0)
+    whole = path.read_bytes()
+    for place in [*range(8), *draw.sample(range(8, len(whole)), 300)]:
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << draw.randrange(8)
+        path.write_bytes(flipped)
+        with pytest.raises(ValueError, match=r"model\.safetensors (is damaged|does not fit)"):
+            load(saved)
+    path.write_bytes(whole)
+    load(saved)
+
+
+@pytest.mark.parametrize("text", ["", '{"format": 1, "cla', "\xff", "[" * 100_000, "[1]", "{}", '{"format": 3}'])
 def test_damaged_json_is_named(saved: Path, text: str) -> None:
     (saved / "estimator.json").write_text(text, encoding="latin-1")
-    with pytest.raises(ValueError, match=r"estimator\.json (is damaged|must hold a JSON object)"):
+    with pytest.raises(ValueError, match=r"estimator\.json is damaged: .* Save the model again"):
         load(saved)
-
-
-def changed(folder: Path, *path: str, to: Any) -> None:
-    """Set one entry of estimator.json; None takes it out."""
-    file = folder / "estimator.json"
-    found = json.loads(file.read_text(encoding="utf-8"))
-    inner = found
-    for key in path[:-1]:
-        inner = inner[key]
-    if to is None:
-        del inner[path[-1]]
-    else:
-        inner[path[-1]] = to
-    file.write_text(json.dumps(found), encoding="utf-8")
 
 
 def test_newer_formats_and_unknown_classes_ask_for_an_update(saved: Path) -> None:
     changed(saved, "class", to="os.system")
     with pytest.raises(ValueError, match=r"holds a 'os\.system', but this version knows LFormerClassifier"):
         load(saved)
-    changed(saved, "format", to=1)
-    with pytest.raises(ValueError, match=r"format 1, which this version no longer reads: .*Fit and save it again"):
+    for version in (1, 2):
+        changed(saved, "format", to=version)
+        with pytest.raises(ValueError, match=rf"format {version}, which this version no longer reads: .*Fit and"):
+            load(saved)
+    (saved / "estimator.json").write_text('{"format": 2, "sha256": "of the weights"}')  # what came before had no seal
+    with pytest.raises(ValueError, match="format 2, which this version no longer reads"):
         load(saved)
-    changed(saved, "format", to=3)
-    with pytest.raises(ValueError, match=r"format 3, but this version reads up to 2: .*pip install -U lformer"):
+    resealed(saved, {"format": 4})
+    with pytest.raises(ValueError, match=r"format 4, but this version reads up to 3: .*pip install -U lformer"):
         load(saved)
-    changed(saved, "format", to="x")
-    with pytest.raises(ValueError, match="has no format number"):
-        load(saved)
+    for version in ("x", True, 0, None, [3]):
+        resealed(saved, {"format": version})
+        with pytest.raises(ValueError, match="has no format number"):
+            load(saved)
 
 
-@pytest.mark.parametrize(
-    ("path", "to", "reason"),
-    [
-        (("features",), None, "no 'features'"),
-        (("fitted", "classes_"), None, "no 'classes_'"),
-        (("fitted", "classes_", "values"), ["a"], "classes_: 1 where the rest of the file needs 3"),
-        (("fitted", "classes_", "dtype"), "<M8[s]", "no array can have the type"),
-        (("features", "channels"), ["k"], "known: 2 where the rest of the file needs 1"),
-        (("features", "covariates"), [], r"static covariates of the model: \d+ where the rest of the file needs 0"),
-        (("config", "inputs"), 5, "inputs of the model: 5 where the rest of the file needs 2"),
-        (("task", "shift"), [1.0], "shift and scale must have"),
-        (("parameters", "colour"), "red", "unexpected keyword argument 'colour'"),
-        (("config", "colour"), "red", "unexpected keyword argument 'colour'"),
-        (("config", "mu"), "red", "mu must be one of"),
-        (("config", "width"), "8", "not supported between"),
-        (("config", "answer"), "step", "place of the answers: step where the rest of the file needs series"),
-    ],
-)
+NESTED: Any = 1
+for _ in range(300):
+    NESTED = [NESTED]
+
+WRONG = [
+    (("features",), None, "it has no 'features'"),
+    (("more",), 1, "it has an entry 'more'"),
+    (("parameters",), 3, "parameters must be an object"),
+    (("parameters", "colour"), "red", "parameters has an entry 'colour'"),
+    (("parameters", "lr"), None, "parameters has no 'lr'"),
+    (("parameters", "lr"), float("nan"), "lr must be a finite number, text"),
+    (("parameters", "lr"), NESTED, "lr must be a finite number, text"),
+    (("parameters", "batch_size"), 0, "batch_size must be a whole number from 1"),
+    (("parameters", "batch_size"), True, "batch_size must be a whole number from 1"),
+    (("parameters", "batch_size"), 10**400, "batch_size must be a whole number from 1"),
+    (("parameters", "device"), "cuda:7", "device must be"),
+    (("parameters", "device"), ["cpu"], "device must be"),
+    (("parameters", "class_weight"), {"pairs": [["a"]]}, "class_weight must hold pairs"),
+    (("parameters", "class_weight"), {"pairs": [["a", 1], ["a", 2]]}, "the keys of class_weight must all be different"),
+    (("parameters", "class_weight"), {"pairs": [[["a"], 1]]}, "class_weight must be a finite number, text"),
+    (("config", "colour"), "red", "config has an entry 'colour'"),
+    (("config", "mu"), "red", "mu must be one of"),
+    (("config", "mu"), ["fixed"], "mu must be text"),
+    (("config", "width"), "8", "width must be a whole number"),
+    (("config", "width"), 8.0, "width must be a whole number"),
+    (("config", "depth"), True, "depth must be a whole number"),
+    (("config", "depth"), 0, "depth must be at least 1"),
+    (("config", "head_layers"), -1, "head_layers must be a whole number from 0"),
+    (("config", "hidden"), 0, "hidden must be a whole number from 1"),
+    (("config", "dropout"), float("nan"), "dropout must be a finite number"),
+    (("config", "causal"), 1, "causal must be true or false"),
+    (("config", "answer"), "step", "place of the answers: step where the rest of the file needs series"),
+    (("config", "inputs"), 5, "inputs of the model: 5 where the rest of the file needs 2"),
+    (("config", "rows"), "observed", "rows of the model: observed where the rest of the file needs carried"),
+    (("members",), True, "members must be a whole number from 0"),
+    (("members",), -1, "members must be a whole number from 0"),
+    (("members",), 1.0, "members must be a whole number from 0"),
+    (("features", "channels"), ["k"], "known: 2 where the rest of the file needs 1"),
+    (("features", "channels"), ["k", "k"], "channels must all be different; 'k' is there twice"),
+    (("features", "channels"), ["k", 1], "channels must be text"),
+    (("features", "channels"), "kn", "channels must be a list"),
+    (("features", "known"), {"dtype": "|b1", "values": [1, 0]}, r"known must hold numbers of the type \|b1"),
+    (("features", "known"), {"dtype": "<f8", "values": [1.0, 0.0]}, "known must be truth values"),
+    (("features", "known"), {"dtype": "|b1", "values": [False, False]}, "known must be truth values, at least one"),
+    (("features", "unit"), 3, "unit must be text"),
+    (("features", "calendar"), 1, "calendar must be true or false"),
+    (("features", "calendar"), True, "unit must be one of ns, us"),
+    (("features", "covariates"), [], r"static covariates of the model: \d+ where the rest of the file needs 0"),
+    (("features", "covariates", 0, "mean"), float("inf"), "the mean of a covariate must be a finite number"),
+    (("features", "covariates", 0, "mean"), 10**400, "the mean of a covariate must be a finite number"),
+    (("features", "covariates", 0, "mean"), "50", "the mean of a covariate must be a finite number"),
+    (("features", "covariates", 0, "deviation"), 0, "the deviation of a covariate must be greater than 0"),
+    (("features", "covariates", 0, "deviation"), -2.5, "the deviation of a covariate must be greater than 0"),
+    (("features", "covariates", 0, "deviation"), True, "the deviation of a covariate must be a finite number"),
+    (("features", "covariates", 0, "name"), "site", "the names of covariates must all be different"),
+    (("features", "covariates", 1, "categories"), ["süd", "süd"], "categories must all be different"),
+    (("features", "covariates", 1, "categories"), [["süd"], "x"], "categories must be text"),
+    (("task", "shift"), [1.0], "shift and scale must have"),
+    (("task", "scale"), [1.0], "classes have no scale"),
+    (("fitted", "classes_"), None, "fitted has no 'classes_'"),
+    (("fitted", "classes_", "values"), ["a", "b"], "classes_: 2 where the rest of the file needs 3"),
+    (("fitted", "classes_", "values"), ["a"], "classes_ must be at least two"),
+    (("fitted", "classes_", "values"), ["a", "b", "a"], "classes_ must all be different; 'a' is there twice"),
+    (("fitted", "classes_", "values"), ["a", "b", 3], "classes_ must be text"),
+    (("fitted", "classes_", "dtype"), "<M8[s]", r"classes_ has the type '<M8\[s\]', which no array can have"),
+    (("fitted", "classes_", "dtype"), "i4,f8", "which no array can have"),
+    (("fitted", "classes_"), {"dtype": "|i1", "values": [1, 2, 300]}, r"classes_ must hold numbers of the type \|i1"),
+    (("fitted", "classes_"), {"dtype": "|u1", "values": [1, 2, -3]}, r"classes_ must hold numbers of the type \|u1"),
+    (("fitted", "classes_"), {"dtype": "<i8", "values": [1, 2, 10**400]}, "classes_ must hold numbers of the type <i8"),
+    (("fitted", "classes_"), {"dtype": "<i8", "values": [1, 2, True]}, "classes_ must hold numbers of the type <i8"),
+    (("fitted", "classes_"), {"dtype": "|O", "values": ["a", "b", ["c"]]}, "classes_ must be a finite number, text"),
+    (("fitted", "n_features_in_"), True, "n_features_in_ must be a whole number from 1"),
+    (("fitted", "_is_table"), 0, "_is_table must be true or false"),
+    (("fitted", "n_iter_"), -1, "n_iter_ must be a whole number from 0"),
+    (("columns",), [], "columns must be an object or null"),
+    (("columns",), {"id": ["who"]}, "id must be text"),
+    (("weights", "file"), "../model.safetensors", "weights must be in a file such as model.safetensors"),
+    (("weights", "file"), "/etc/passwd", "weights must be in a file such as model.safetensors"),
+    (("weights", "sha256"), "0" * 63, "sha256 must be 64 hexadecimal digits"),
+    (("weights", "bytes"), -1, "bytes must be a whole number from 0"),
+]
+
+
+@pytest.mark.parametrize(("path", "to", "reason"), WRONG, ids=lambda value: str(value)[:40])
 def test_a_description_that_makes_no_sense_is_named(saved: Path, path: Any, to: Any, reason: str) -> None:
     changed(saved, *path, to=to)
     with pytest.raises(ValueError, match=r"estimator\.json does not describe an estimator: .*" + reason):
         load(saved)
 
 
-def test_weights_must_fit_in_name_shape_and_type(saved: Path) -> None:
-    weights = load_file(saved / "model.safetensors")
-    double = {name: tensor.double() for name, tensor in weights.items()}
-    fewer = dict(list(weights.items())[1:])
-    right = (saved / "model.safetensors").read_bytes()
-    for wrong in (double, fewer):
-        save_file(wrong, saved / "model.safetensors")
-        with pytest.raises(ValueError, match=r"model\.safetensors does not fit estimator\.json beside it"):
-            load(saved)
-    (saved / "model.safetensors").write_bytes(right)
+@pytest.mark.parametrize(
+    ("to", "reason"),
+    [
+        ([1.0, 0.0], "scale must be greater than 0; got 0.0"),
+        ([1.0, -2.0], "scale must be greater than 0; got -2.0"),
+        ([1.0, float("nan")], "scale must be a finite number; got nan"),
+        ([1.0, float("inf")], "scale must be a finite number; got inf"),
+        ([1.0, 10**400], "scale must be a finite number; got 1000"),
+        ([1.0, True], "scale must be a finite number; got True"),
+        ([1.0, "2"], "scale must be a finite number; got '2'"),
+        ([1.0], "shift and scale must have 2 numbers"),
+        ([], "the scale of the answers is missing"),
+    ],
+)
+@pytest.mark.parametrize("any_saved", [LFormerRegressor, LFormerForecaster], indirect=True)
+def test_scales_must_be_finite_and_greater_than_0(any_saved: Path, to: Any, reason: str) -> None:
+    changed(any_saved, "task", "scale", to=to)
+    with pytest.raises(ValueError, match=r"estimator\.json does not describe an estimator: .*" + reason):
+        load(any_saved)
+
+
+@pytest.mark.parametrize(
+    ("any_saved", "path", "to", "reason"),
+    [
+        (LFormerForecaster, ("parameters", "horizon"), 0, "horizon must be greater than 0"),
+        (LFormerForecaster, ("parameters", "horizon"), "2h", "horizon must be a finite number"),
+        (LFormerForecaster, ("features", "channels"), ["k"], "known: 2"),
+        (LFormerInterpolator, ("parameters", "hidden"), 1, "hidden must lie between 0 and 1"),
+        (LFormerRegressor, ("fitted", "_flat"), True, "outputs of the model: 2 where the rest of the file needs 1"),
+        (LFormerRegressor, ("fitted", "_flat"), 0, "_flat must be true or false"),
+    ],
+    indirect=["any_saved"],
+)
+def test_what_only_some_have_is_checked_too(any_saved: Path, path: Any, to: Any, reason: str) -> None:
+    changed(any_saved, *path, to=to)
+    with pytest.raises(ValueError, match=r"estimator\.json does not describe an estimator: .*" + reason):
+        load(any_saved)
+
+
+def test_text_is_as_wide_as_its_longest_entry_and_no_wider(tmp_path: Path) -> None:
+    wide = np.array(["well", "ill"] * 6, dtype="<U500")
+    model = LFormerClassifier(**SMALL).fit(records(), wide)
+    model.save(tmp_path / "m")
+    again = load(tmp_path / "m")
+    assert again.classes_.dtype == "<U4"
+    assert np.array_equal(again.predict(records()), model.predict(records()))
+
+
+def test_loading_draws_no_random_numbers(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it disturbs no other thread that does."""
+
+    def seeded(*arguments: Any) -> None:
+        raise AssertionError("the generator of the process was seeded")
+
+    before = torch.get_rng_state()
+    monkeypatch.setattr(torch, "manual_seed", seeded)
+    monkeypatch.setattr(torch, "set_rng_state", seeded)
     load(saved)
-    changed(saved, "config", "width", to=10**6)  # noticed before terabytes are taken
-    with pytest.raises(ValueError, match="does not fit"):
-        load(saved)
-    for width in (10**9, 7):  # too large for any memory; not a multiple of the heads
-        changed(saved, "config", "width", to=width)
-        with pytest.raises(ValueError, match=r"estimator\.json has a config of no possible model"):
-            load(saved)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -145,3 +145,31 @@ def test_10_nothing_at_all(model: LFormerClassifier) -> None:
         small().fit(panel(visits())[:0], [])
     with pytest.raises(ValueError, match="the panel is empty: at least one series is needed"):
         model.predict(panel(visits())[:0])
+
+
+def test_11_values_that_float32_cannot_hold(model: LFormerClassifier) -> None:
+    table = visits()
+    table.loc[3, "x"] = 1e39
+    with pytest.raises(ValueError, match=r"must be finite in float32; series 'p00'.* is inf"):
+        panel(table)
+    wide = panel(table, dtype=np.float64)
+    assert np.isfinite(model.predict_proba(wide)).all()  # scaled and bounded in float64, before anything is cast
+    assert np.isfinite(small().fit(wide, labels()).predict_proba(wide)).all()
+
+
+def test_12_dates_and_masks_as_values(model: LFormerClassifier) -> None:
+    times = [0.0, 1.0]
+    for values in (
+        np.array([["2020", "NaT"], ["2021", "2022"]], "datetime64[s]"),
+        np.ma.array([[1.0, 2.0], [3.0, 4.0]], mask=[[True, False], [False, False]]),
+        np.array([[1j, 2], [3, 4]]),
+    ):
+        with pytest.raises(TypeError, match=r"values of series 0 must (be numbers|not be a masked array)"):
+            model.predict([(times, values)])
+
+
+def test_13_stamps_that_stand_for_missing_ones(model: LFormerClassifier) -> None:
+    with pytest.raises(
+        ValueError, match=r"times of series 0 span more than 1.7e\+38.* Drop stamps that stand for missing"
+    ):
+        model.predict([([0.0, 1e300], [[1.0, 2.0], [3.0, 4.0]])])

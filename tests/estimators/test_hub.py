@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,8 +31,13 @@ class Client:
     def file_exists(self, repo_id: str, filename: str) -> bool:
         return (self.home / repo_id / filename).exists()
 
-    def upload_folder(self, *, repo_id: str, folder_path: Path, commit_message: str) -> None:
+    def upload_folder(
+        self, *, repo_id: str, folder_path: Path, commit_message: str, delete_patterns: list[str]
+    ) -> None:
         self.calls.append(("upload_folder", commit_message))
+        for file in (self.home / repo_id).iterdir():
+            if matches(file, delete_patterns):
+                file.unlink()
         shutil.copytree(folder_path, self.home / repo_id, dirs_exist_ok=True)
 
     def snapshot_download(
@@ -41,9 +47,13 @@ class Client:
         folder = self.home / "cache" / repo_id
         folder.mkdir(parents=True, exist_ok=True)
         for file in (self.home / repo_id).iterdir():
-            if file.name in allow_patterns:
+            if matches(file, allow_patterns):
                 shutil.copy(file, folder)
         return str(folder)
+
+
+def matches(file: Path, patterns: list[str]) -> bool:
+    return any(fnmatch(file.name, pattern) for pattern in patterns)
 
 
 @pytest.fixture
@@ -76,6 +86,23 @@ def test_the_card_says_how_to_use_it_and_one_that_is_there_stays(hub: Client) ->
     card.write_text("mine")
     model.push_to_hub("ward/early")
     assert card.read_text() == "mine"
+
+
+def test_weights_that_the_new_model_does_not_name_leave_the_repository(hub: Client, tmp_path: Path) -> None:
+    """A folder that was saved into twice and uploaded by hand has its weights under another name."""
+    model = fitted(LFormerClassifier)
+    for _ in range(2):
+        model.save(tmp_path / "m")
+    shutil.copytree(tmp_path / "m", hub.home / "ward/early")
+    for name in ("notes.txt", "model-00001-of-00002.safetensors"):
+        (hub.home / "ward/early" / name).touch()
+    assert same(answers(LFormerClassifier.from_pretrained("ward/early"), records()), answers(model, records()))
+    model.push_to_hub("ward/early")
+    assert {file.name for file in (hub.home / "ward/early").iterdir()} == {
+        "README.md", "estimator.json", "model.safetensors", "notes.txt", "model-00001-of-00002.safetensors",
+    }  # fmt: skip
+    shutil.rmtree(hub.home / "cache")
+    assert same(answers(LFormerClassifier.from_pretrained("ward/early"), records()), answers(model, records()))
 
 
 def test_a_folder_needs_no_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

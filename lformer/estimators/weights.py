@@ -1,0 +1,144 @@
+"""The weights of a saved model: what they are for is checked before anything of their size is allocated."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as from_bytes
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from lformer.estimators.description import Description
+from lformer.estimators.folder import ESTIMATOR
+from lformer.nn import LFormer, LFormerConfig
+from lformer.nn.ensemble import Ensemble
+from lformer.sealed import DamagedError
+
+LARGEST = 2**24  # bytes of a header
+NAMES = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64"}  # of safetensors
+ADVICE = "Copy the whole folder of the saved model again, or take it from a backup."
+
+
+def read_model(path: Path, described: Description) -> LFormer | Ensemble:
+    """The model that is described, with the weights of a file, which must be the ones that were saved with it."""
+    stored = described.weights
+    with path.open("rb") as stream:
+        held = os.fstat(stream.fileno()).st_size
+        if held != stored.bytes:
+            raise _other(path, f"it holds {held:,} bytes where {stored.bytes:,} were written")
+        _require_fit(_header(stream, path, held), described, path)
+        stream.seek(0)
+        content = stream.read()
+    if hashlib.sha256(content).hexdigest() != stored.sha256:
+        raise _other(path, "its SHA-256 differs")
+    try:
+        tensors = from_bytes(content)
+    except (SafetensorError, ValueError, RuntimeError) as error:
+        raise DamagedError(f"{path} is damaged ({error}). {ADVICE}") from error
+    if reason := unsound(tensors):
+        raise ValueError(f"{path} holds no weights of a fitted model: {reason}. {ADVICE}")
+    with _Unfilled():
+        model = _build(described.config, described.members)
+    model.load_state_dict(tensors)
+    return model.eval()
+
+
+def _other(path: Path, why: str) -> DamagedError:
+    return DamagedError(f"{path} is damaged, or not the file saved with {ESTIMATOR} beside it: {why}. {ADVICE}")
+
+
+def unsound(tensors: Mapping[str, Tensor]) -> str:
+    """What no fitted model can have among its weights; empty if there is nothing."""
+    for name, tensor in tensors.items():
+        *front, last = name.split(".")
+        part = ".".join([*front[-1:], last])
+        if part in ("rows.low", "rows.high"):  # infinite where there is no bound
+            low, high = (tensors[".".join([*front, end])] for end in ("low", "high"))
+            if not bool((low <= high).all()):
+                return f"{'.'.join(front)} has a low that is above its high, or not a number"
+        elif not bool(torch.isfinite(tensor).all()):
+            return f"{name} is not finite"
+        elif (part in ("rows.scale", "rows.interval", "rows.span") or last == "first_interval") and (tensor <= 0).any():
+            return f"{name} is not greater than 0"
+    return ""
+
+
+def _header(stream: BinaryIO, path: Path, size: int) -> dict[str, str]:
+    """Name -> shape and type of every tensor of a file in the safetensors layout, without reading the tensors."""
+    length = int.from_bytes(stream.read(8), "little")
+    if not 2 <= length <= min(size - 8, LARGEST):
+        raise DamagedError(f"{path} is damaged: a header of {length:,} bytes in a file of {size:,}. {ADVICE}")
+    try:
+        found = json.loads(stream.read(length), object_pairs_hook=_once)
+        return {name: _shape(about["shape"], about["dtype"]) for name, about in found.items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise DamagedError(f"{path} is damaged: its header makes no sense ({error!r}). {ADVICE}") from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name is there twice")
+    return found
+
+
+def _shape(sizes: Iterable[Any], dtype: object) -> str:
+    return f"({', '.join(str(size) for size in sizes)}) {dtype}"
+
+
+def _require_fit(header: dict[str, str], described: Description, path: Path) -> None:
+    """The described model has just the tensors of the file, in shape and type."""
+    config, members = described.config, described.members
+    if reason := _impossible(config, members, len(header), described.weights.bytes):
+        raise ValueError(f"{path} does not fit {ESTIMATOR} beside it: {reason}. {ADVICE}")
+    try:
+        with torch.device("meta"):  # shapes alone take no memory
+            state = _build(config, members).state_dict()
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        raise ValueError(f"{path.with_name(ESTIMATOR)} has a config of no possible model: {error}") from error
+    shapes = {name: _shape(tensor.shape, NAMES.get(tensor.dtype, tensor.dtype)) for name, tensor in state.items()}
+    wrong = sorted(name for name in shapes.keys() | header.keys() if shapes.get(name) != header.get(name))
+    if wrong:
+        first = wrong[0]
+        raise ValueError(
+            f"{path} does not fit {ESTIMATOR} beside it in {len(wrong)} tensors; {first[:80]} must be "
+            f"{shapes.get(first, 'absent')} and is {header.get(first, 'absent')[:80]}. {ADVICE}"
+        )
+
+
+def _impossible(config: LFormerConfig, members: int, tensors: int, size: int) -> str:
+    """Why a file with so many tensors and bytes cannot hold the weights of such a model; empty if it may.
+
+    Every layer has a tensor of its own, and there are at least as many weights as channels, outputs or the width.
+    """
+    layers = config.depth + config.head_layers + (config.embedder_layers if config.embedder == "mlp" else 0)
+    if layers * max(members, 1) > tensors:
+        return f"a model of {layers} layers and {max(members, 1)} members has more than {tensors} tensors"
+    for name in ("inputs", "outputs", "statics", "width", "heads", "hidden"):
+        if (getattr(config, name) or 0) > size:
+            return f"a model with {name} = {getattr(config, name)} has more than {size:,} bytes of weights"
+    return ""
+
+
+def _build(config: LFormerConfig, members: int) -> LFormer | Ensemble:
+    """An untrained model of this shape; 0 members is one that is no ensemble."""
+    models = [LFormer(config) for _ in range(max(members, 1))]
+    return Ensemble(models) if members else models[0]
+
+
+class _Unfilled(TorchFunctionMode):
+    """Modules built inside draw no initial weights: they are about to get others, and the caller's generator stays."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return None
+        return func(*args, **(kwargs or {}))
