@@ -9,7 +9,7 @@ import toy
 from test_cli import call
 
 from lformer import data
-from lformer.data import DATASETS, store
+from lformer.data import DATASETS, download, store
 
 
 @pytest.fixture
@@ -63,6 +63,34 @@ def test_pack_verify_and_fetch(home: Path) -> None:
     changed = call("data", "verify", "toy")
     assert changed.exit_code == 1
     assert "has changed since" in flat(changed.output)
+
+
+def test_fetch_again_downloads_anew(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "toy-1.txt").write_text(toy.original(range(20)))
+    call("data", "pack", "toy", str(home / "toy-1.txt"))
+    remote = toy.dataset().card.remotes[0]
+    store.record(remote.url, "0" * 64)
+    left = home / "cache/downloads/toy/toy.zip.part"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    monkeypatch.setattr(download, "TRIES", 1)
+    result = call("data", "fetch", "toy", "--again")  # nobody listens at that address
+    assert result.exit_code == 2
+    assert "could not be downloaded in 1 tries" in flat(result.output)
+    assert store.recorded(remote.url) is None
+    assert not left.exists()
+    assert "sha256 as recorded" in flat(call("data", "verify", "toy").output)  # the raw file stays till another is here
+
+
+def test_a_damaged_record_of_hashes_says_what_to_do(home: Path) -> None:
+    (home / "toy-1.txt").write_text(toy.original(range(20)))
+    call("data", "pack", "toy", str(home / "toy-1.txt"))
+    (home / "cache/hashes.json").write_text("[]")
+    for command in (("verify", "toy"), ("fetch", "toy", "--again"), ("pack", "toy", str(home / "toy-1.txt"))):
+        result = call("data", *command)
+        assert result.exit_code == 2
+        assert "hashes.json is damaged" in flat(result.output)
+        assert "Delete it" in flat(result.output)
 
 
 def test_what_cannot_be_done_says_so(home: Path) -> None:

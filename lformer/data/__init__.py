@@ -5,14 +5,14 @@ from typing import Any
 from lformer.data import activity, bidmc, pendulum, physionet, spirals, uea, ushcn
 from lformer.data.dataset import Card, Dataset
 from lformer.data.files import DataError
-from lformer.data.loading import PartialDataWarning, load_dataset
+from lformer.data.loading import CacheWarning, PartialDataWarning, load_dataset
 from lformer.data.store import MissingDataError
 from lformer.data.ward import Ward, toy_ward
 from lformer.parts import PanelPart, Part, Splits
 
 __all__ = [
-    "DATASETS", "Card", "DataError", "Dataset", "MissingDataError", "PanelPart", "Part", "PartialDataWarning", "Splits",
-    "Ward", "load", "named", "toy_ward",
+    "DATASETS", "CacheWarning", "Card", "DataError", "Dataset", "MissingDataError", "PanelPart", "Part",
+    "PartialDataWarning", "Splits", "Ward", "load", "named", "toy_ward",
 ]  # fmt: skip
 
 DATASETS: dict[str, Dataset] = {

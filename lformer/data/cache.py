@@ -1,37 +1,38 @@
-"""Prepared sets on disk: one file in the safetensors layout, mapped into memory rather than read.
+"""Prepared sets on disk, in sealed files that are mapped into memory: see `lformer.data.mapped`.
 
-Arrays lie in the file as they lie in memory, so opening one costs nothing, several processes share one copy, and no
-code is ever executed. The file's name holds a hash of everything the set depends on.
+The file's name holds a hash of everything the set depends on. What is read back is checked: by its seal, and for what
+a wrong writer could have sealed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lformer import sealed
 from lformer.data import store
 from lformer.data.dataset import Array, Dataset, Request
-from lformer.data.files import DataError
+from lformer.data.mapped import WRONG, damaged, read, write
 from lformer.panel import Panel
 from lformer.parts import Prepared, Targets
 
 if TYPE_CHECKING:
     import pandas as pd
 
-LAYOUT = 1  # of these files; raise it when their content changes
-DTYPES = {
-    "F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1", "U8": "|u1", "BOOL": "|b1",
-}  # fmt: skip
-NAMES = {np.dtype(numpy): name for name, numpy in DTYPES.items()}
+LAYOUT = 2  # of these files; raise it when their content changes
 PANEL = ("times", "values", "observed", "first", "lengths", "ids", "origin")
 TARGETS = ("values", "observed", "given", "times", "first", "lengths", "weights")
+PARTS = ("train", "validation", "test")
+LARGEST_TEXT = 2**30  # bytes of an array of text, in which every entry takes as much room as the longest
+STALE = 24 * 3600  # seconds after which nobody is still writing a file
 
 
 def fingerprint(dataset: Dataset, request: Request, files: Sequence[Path] = ()) -> str:
@@ -51,7 +52,7 @@ def fingerprint(dataset: Dataset, request: Request, files: Sequence[Path] = ()) 
 
 def place(name: str, task: str, fingerprint: str) -> Path:
     """Where a prepared set lies, or would lie."""
-    return store.cache_home() / "prepared" / f"{name}-{task}-{fingerprint}.safetensors"
+    return store.cache_home() / "prepared" / f"{name}-{task}-{fingerprint}.prepared"
 
 
 def save(path: Path, prepared: Prepared, partial: str) -> None:
@@ -59,7 +60,7 @@ def save(path: Path, prepared: Prepared, partial: str) -> None:
     panel, targets = prepared.panel, prepared.targets
     arrays: dict[str, Array] = {f"panel.{name}": getattr(panel, name) for name in PANEL}
     arrays |= {f"targets.{name}": getattr(targets, name) for name in TARGETS}
-    arrays |= {name: getattr(prepared, name) for name in ("train", "validation", "test")}
+    arrays |= {name: getattr(prepared, name) for name in PARTS}
     if panel.static is not None:
         arrays |= {f"static.{name}": _column(panel.static[name]) for name in panel.static.columns}
     notes: dict[str, Any] = {
@@ -68,17 +69,42 @@ def save(path: Path, prepared: Prepared, partial: str) -> None:
         "static": None if panel.static is None else [str(name) for name in panel.static.columns],
     }  # fmt: skip
     kept = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
-    notes["text"] = {name: array.tolist() for name, array in kept.items() if array.dtype.kind in "OUS"}
+    notes["text"] = {name: array.tolist() for name, array in kept.items() if array.dtype.kind in "OU"}
     shared = _shared({name: array for name, array in kept.items() if name not in notes["text"]})
     notes["same"] = {name: twin for name, twin in shared.items() if name != twin}
-    sealed.write_whole(path, lambda part: write(part, {n: kept[n] for n in shared if shared[n] == n}, notes))
+    _sweep(path.parent)
+    write(path, {name: kept[name] for name in shared if shared[name] == name}, notes)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed writers left: the same fingerprint, and with it the same name, may never come again."""
+    for left in folder.glob("*.part"):
+        with suppress(OSError):  # somebody else was faster, or it is not ours to remove
+            if time.time() - left.stat().st_mtime > STALE:
+                left.unlink()
 
 
 def load(path: Path) -> tuple[Prepared, str]:
     """A prepared set and what it lacks; an error if the file is damaged."""
     arrays, notes = read(path)
-    arrays |= {name: np.asarray(values) for name, values in notes["text"].items()}
-    arrays |= {name: arrays[twin] for name, twin in notes["same"].items()}
+    try:
+        arrays |= {name: _text(name, values) for name, values in notes["text"].items()}
+        arrays |= {name: arrays[twin] for name, twin in notes["same"].items()}
+        prepared = _prepared(arrays, notes)
+        _check_notes(notes)
+        _check_panel(prepared.panel)
+        _check_targets(prepared.targets, prepared.panel)
+        for name in PARTS:
+            _check_part(name, getattr(prepared, name), len(prepared.panel.lengths))
+    except WRONG as error:
+        raise damaged(path, error) from error
+    return prepared, notes["partial"]
+
+
+def _prepared(arrays: dict[str, Array], notes: dict[str, Any]) -> Prepared:
+    needed = {"targets.values", *PARTS, *(f"panel.{name}" for name in PANEL if name != "observed")}
+    if lost := needed - arrays.keys():
+        raise ValueError(f"it lacks {', '.join(sorted(lost))}")
     static = None
     if notes["static"] is not None:
         import pandas as pd
@@ -88,9 +114,15 @@ def load(path: Path) -> tuple[Prepared, str]:
     fields |= {name: notes[name] for name in ("unit", "scale", "pad_to")}
     panel = Panel(channels=tuple(notes["channels"]), static=static, **fields)
     asked: dict[str, Any] = {name: arrays.get(f"targets.{name}") for name in TARGETS}
-    targets = Targets(at=notes["at"], **asked)
-    parts = {name: arrays[name] for name in ("train", "validation", "test")}
-    return Prepared(panel=panel, targets=targets, **parts), notes["partial"]
+    return Prepared(panel=panel, targets=Targets(at=notes["at"], **asked), **{name: arrays[name] for name in PARTS})
+
+
+def _text(name: str, values: list[str | None]) -> Array:
+    if not isinstance(values, list) or not all(value is None or isinstance(value, str) for value in values):
+        raise ValueError(f"{name} must be a list of text")
+    if 4 * len(values) * max((len(value) for value in values if value is not None), default=0) > LARGEST_TEXT:
+        raise ValueError(f"{name} would take more than {LARGEST_TEXT:,} bytes")
+    return np.asarray(values, None if values else str)
 
 
 def _column(column: pd.Series[Any]) -> Array:
@@ -112,48 +144,74 @@ def _shared(arrays: dict[str, Array]) -> dict[str, str]:
     return out
 
 
-def write(path: Path, arrays: dict[str, Array], notes: dict[str, Any]) -> None:
-    """Arrays and notes in the safetensors layout: length of the header, header, then the arrays, widest first."""
-    order = sorted(arrays, key=lambda name: -arrays[name].dtype.itemsize)
-    header: dict[str, Any] = {"__metadata__": {"lformer": json.dumps(notes)}}
-    end = 0
-    for name in order:
-        array = arrays[name]
-        if array.dtype not in NAMES:
-            raise TypeError(f"{name} has dtype {array.dtype}; prepared sets hold {', '.join(DTYPES)}.")
-        header[name] = {
-            "dtype": NAMES[array.dtype], "shape": list(array.shape), "data_offsets": [end, end + array.nbytes],
-        }  # fmt: skip
-        end += array.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with path.open("wb") as stream:
-        stream.write(len(text).to_bytes(8, "little") + text)
-        for name in order:
-            np.ascontiguousarray(arrays[name]).tofile(stream)
+# -- what a file must hold to be a prepared set
 
 
-def read(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Arrays, mapped from the file, and notes."""
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            if not 0 < length <= size - 8:
-                raise ValueError(f"a header of {length} bytes in a file of {size}")
-            header = json.loads(stream.read(length))
-        notes = json.loads(header.pop("__metadata__")["lformer"])
-        arrays = {}
-        for name, entry in header.items():
-            begin, end = entry["data_offsets"]
-            dtype, shape = np.dtype(DTYPES[entry["dtype"]]), tuple(entry["shape"])
-            if not 0 <= begin <= end <= size - 8 - length or int(np.prod(shape)) * dtype.itemsize != end - begin:
-                raise ValueError(f"{name} does not fit into the file")
-            arrays[name] = (
-                np.asarray(np.memmap(path, dtype, "r", 8 + length + begin, shape))
-                if end > begin
-                else np.zeros(shape, dtype)
-            )
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is damaged ({error}). Delete it; it will be made anew.") from error
-    return arrays, notes
+def _check_notes(notes: dict[str, Any]) -> None:
+    scale, pad_to, static = notes["scale"], notes["pad_to"], notes["static"]
+    good = {
+        "channels": _is_text(notes["channels"]),
+        "unit": isinstance(notes["unit"], str),
+        "scale": type(scale) in (int, float) and math.isfinite(scale) and scale > 0,
+        "pad_to": pad_to is None or type(pad_to) is int,
+        "at": notes["at"] in ("series", "rows", "queries"),
+        "partial": isinstance(notes["partial"], str),
+        "static": static is None or (_is_text(static) and len(set(static)) == len(static)),
+    }
+    for name, fine in good.items():
+        if not fine:
+            raise ValueError(f"its note {name} says {str(notes[name])[:80]}")
+
+
+def _is_text(names: Any) -> bool:
+    return isinstance(names, list) and all(isinstance(name, str) for name in names)
+
+
+def _check_panel(panel: Panel) -> None:
+    n, rows = len(panel.lengths), len(panel.times)
+    _check_array("panel.times", panel.times, (rows,), "f")
+    _check_array("panel.values", panel.values, (rows, *panel.values.shape[1:]), "fiub")
+    if panel.values.ndim < 2 or panel.values.shape[-1] != len(panel.channels):
+        raise ValueError(f"panel.values have shape {panel.values.shape} and {len(panel.channels)} channels")
+    if panel.observed is not None:
+        _check_array("panel.observed", panel.observed, panel.values.shape, "b")
+    _check_array("panel.ids", panel.ids, (n,), "fiubOU")
+    _check_array("panel.origin", panel.origin, (n,), "fiu")
+    _check_runs("panel", panel.first, panel.lengths, n, rows)
+    if panel.pad_to is not None and not int(panel.lengths.max(initial=1)) <= panel.pad_to < 2**31:
+        raise ValueError(f"panel.pad_to is {panel.pad_to}, and the longest series has {panel.lengths.max(initial=0)}")
+
+
+def _check_targets(targets: Targets, panel: Panel) -> None:
+    n = len(panel.lengths)
+    count = {"series": n, "rows": len(panel.times), "queries": len(targets.times if targets.times is not None else ())}
+    _check_array("targets.values", targets.values, (count[targets.at], *targets.values.shape[1:]), "fiub")
+    for name, array in (("observed", targets.observed), ("given", targets.given)):
+        if array is not None:
+            _check_array(f"targets.{name}", array, targets.values.shape, "b")
+    if targets.weights is not None:
+        _check_array("targets.weights", targets.weights, (n,), "f")
+    if targets.at == "queries":
+        if targets.times is None or targets.first is None or targets.lengths is None:
+            raise ValueError("its queries have no times or belong to nobody")
+        _check_array("targets.times", targets.times, (count["queries"],), "f")
+        _check_runs("targets", targets.first, targets.lengths, n, count["queries"])
+
+
+def _check_runs(name: str, first: Array, lengths: Array, n: int, rows: int) -> None:
+    """Each of the n series has a run of the rows."""
+    _check_array(f"{name}.first", first, (n,), "iu")
+    _check_array(f"{name}.lengths", lengths, (n,), "iu")
+    if n and bool(((first < 0) | (lengths < 0) | (first > rows) | (lengths > rows - first)).any()):
+        raise ValueError(f"{name}.first and {name}.lengths reach beyond its {rows} rows")
+
+
+def _check_part(name: str, members: Array, n: int) -> None:
+    _check_array(name, members, (members.size,), "iu")
+    if len(members) and not 0 <= int(members.min()) <= int(members.max()) < n:
+        raise ValueError(f"{name} names series beyond the {n} there are")
+
+
+def _check_array(name: str, array: Array, shape: tuple[int, ...], kinds: str) -> None:
+    if array.shape != shape or array.dtype.kind not in kinds:
+        raise ValueError(f"{name} is {array.dtype} {array.shape} where {shape} was expected")

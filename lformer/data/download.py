@@ -1,124 +1,246 @@
-"""Downloads that resume and are verified. The only file that touches the network."""
+"""Downloads that resume and are verified; no answer of a server is taken for a file before it looks like one."""
 
 from __future__ import annotations
 
+import os
+import re
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable
-from http.client import HTTPException, HTTPResponse
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Literal
 
-from lformer.data import store
+from lformer import sealed
+from lformer.data import store, web
 from lformer.data.dataset import Remote
 from lformer.data.files import DataError
+from lformer.data.web import NoAnswer, Response
 
-CHUNK = 1 << 18
+CHUNK = 2**18
 TRIES = 5
-TIMEOUT = 30.0  # seconds without a byte
 PAUSE = 1.0  # seconds before the second try, doubled with each
+LARGEST = 2**34  # bytes of a download; ours have at most a few hundred million
+BUSY = {408, 429}  # answers below 500 after which asking again may help
 
 Report = Callable[[int, int | None], None]  # bytes so far, bytes in all if known
+Verified = Literal["published", "recorded", "first"]
 
 
-def download(remote: Remote, folder: Path, report: Report = lambda done, total: None) -> tuple[Path, str]:
+@dataclass(frozen=True)
+class Downloaded:
+    """A file that came.
+
+    Attributes:
+        remote: where from.
+        path: where it lies.
+        sha256: of its content.
+        verified: "published" or "recorded" (at an earlier download) if that is what its hash was found equal to,
+            "first" if there is nothing to compare with: it should be read before its hash is recorded.
+    """
+
+    remote: Remote
+    path: Path
+    sha256: str
+    verified: Verified
+
+
+def download(remote: Remote, folder: Path, name: str, report: Report = lambda done, total: None) -> Downloaded:
     """Bring a file into a folder, from where an earlier try stopped, and verify it.
 
     Args:
         remote: its address, and its hashes if anybody has published them.
         folder: where it goes.
+        name: of the data set, for messages.
         report: called with the progress.
-
-    Returns:
-        The file, and how it was verified: "published", "recorded" (equal to an earlier download) or "first" (nothing to
-        compare with; its hash is recorded now).
     """
     target = folder / remote.name
     with store.locked(f"download-{remote.name}"):
+        recorded = store.recorded(remote.url)  # before the long part, because the record may be damaged
         if target.is_file():
-            return target, _check(remote, target)
+            try:
+                return _check(remote, target, recorded, name)
+            except DataError:
+                target.unlink()  # not what once came: get it again
         folder.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(target.name + ".part")
-        _transfer(remote.url, part, report)
-        how = _check(remote, part)
+        part = _part(target)
+        _transfer(remote, part, report)
+        try:
+            found = _check(remote, part, recorded, name)
+        except DataError:
+            _discard(part)
+            raise
         part.replace(target)
-        _mark(part).unlink(missing_ok=True)
-        return target, how
+        _note(part).unlink(missing_ok=True)
+        return Downloaded(remote, target, found.sha256, found.verified)
 
 
-def _transfer(url: str, part: Path, report: Report) -> None:
+def discard(remote: Remote, folder: Path) -> None:
+    """Remove what was downloaded, and what of it."""
+    (folder / remote.name).unlink(missing_ok=True)
+    _discard(_part(folder / remote.name))
+
+
+def _discard(part: Path) -> None:
+    part.unlink(missing_ok=True)
+    _note(part).unlink(missing_ok=True)
+
+
+def _part(target: Path) -> Path:
+    """Where a download grows."""
+    return target.with_name(target.name + ".part")
+
+
+def _note(part: Path) -> Path:
+    """Where it is kept which version of the file is growing there."""
+    return part.with_name(part.name + ".json")
+
+
+# -- verification
+
+
+def _check(remote: Remote, file: Path, recorded: str | None, name: str) -> Downloaded:
+    """Compare with what is known."""
+    with file.open("rb") as stream:
+        start = stream.read(512).lstrip(b"\xef\xbb\xbf \t\r\n")
+    if start.lower().startswith((b"<!doctype html", b"<html")):
+        raise DataError(
+            f"{remote.url} sent a web page instead of the file, as log-in pages and proxies do; it begins with "
+            f"{start[:60]!r}. Nothing of it was kept."
+        )
+    sha256 = store.digest(file)
+    md5 = None if remote.md5 is None else store.digest(file, "md5")
+    for expected, found in ((remote.sha256, sha256), (remote.md5, md5)):
+        if expected is not None and expected != found:
+            raise DataError(
+                f"{remote.url} has hash {found}, but the published one is {expected}. The file was removed; try again, "
+                "and if it happens twice, its owner has changed it."
+            )
+    if remote.sha256 is not None or remote.md5 is not None:
+        return Downloaded(remote, file, sha256, "published")
+    if recorded is not None and recorded != sha256:
+        raise DataError(
+            f"{remote.url} has sha256 {sha256}, but {recorded} was recorded in {store.hashes_file()} when it was "
+            "downloaded before. The file was removed. If its owner has changed it, take it as it is now: "
+            f"`lformer data fetch {name} --again`."
+        )
+    return Downloaded(remote, file, sha256, "first" if recorded is None else "recorded")
+
+
+# -- transfer
+
+
+def _transfer(remote: Remote, part: Path, report: Report) -> None:
+    url = remote.url
     for attempt in range(TRIES):
         try:
-            return _continue(url, part, report)
+            return _continue(remote, part, report)
         except urllib.error.HTTPError as error:
             error.close()
-            if error.code < 500:
+            if error.code < 500 and error.code not in BUSY:
                 raise DataError(f"{url} answered {error.code} {error.reason}; it may have moved.") from error
             problem: Exception = error
-        except (OSError, HTTPException) as error:  # URLError is an OSError
+        except NoAnswer as error:
             problem = error
+        except OSError as error:  # of the disk
+            what = f"{error.strerror or error}; mend this and run the command again"
+            raise OSError(error.errno, what, str(part)) from error
+        except DataError:
+            _discard(part)
+            raise
+        except ValueError as error:
+            raise DataError(f"{url} leads to an address that cannot be opened: {error}.") from error
         if attempt + 1 < TRIES:
             time.sleep(PAUSE * 2**attempt)
     raise DataError(f"{url} could not be downloaded in {TRIES} tries: {problem}. Run the command again to go on.")
 
 
-def _continue(url: str, part: Path, report: Report) -> None:
+def _continue(remote: Remote, part: Path, report: Report) -> None:
     """One try: ask for what is missing; a server that cannot do so, or whose file has changed, sends it all."""
-    have = part.stat().st_size if part.is_file() else 0
-    mark = _mark(part).read_text() if have and _mark(part).is_file() else ""
-    headers = {"User-Agent": "lformer"}
-    if have and mark:
-        headers |= {"Range": f"bytes={have}-", "If-Range": mark}
+    have, version = _begun(remote, part)
     try:
-        response = cast(HTTPResponse, urllib.request.urlopen(_request(url, headers), timeout=TIMEOUT))
+        response = web.open_url(remote.url, {"Range": f"bytes={have}-", "If-Range": version} if have else {})
     except urllib.error.HTTPError as error:
-        if error.code != 416:  # nothing left to ask for: what lies here is as long as the file, or longer
+        if not have or error.code != 416:
             raise
         error.close()
-        part.unlink()
-        response = cast(HTTPResponse, urllib.request.urlopen(_request(url, {"User-Agent": "lformer"}), timeout=TIMEOUT))
+        _discard(part)  # as long as the file, or longer: it cannot be a beginning of it
+        raise NoAnswer(f"nothing comes after byte {have:,}") from error
     with response:
-        resumed = response.status == 206
-        have = have if resumed else 0
-        left = response.headers.get("Content-Length")
-        total = have + int(left) if left is not None else None
-        _mark(part).write_text(response.headers.get("ETag") or response.headers.get("Last-Modified") or "")
-        with part.open("ab" if resumed else "wb") as stream:
-            while chunk := response.read(CHUNK):
-                stream.write(chunk)
-                have += len(chunk)
-                report(have, total)
+        total = _total(remote, response)
+        if response.status == 206:
+            try:
+                total = _resumed(response, have, version)
+            except NoAnswer:
+                _discard(part)
+                raise
+        else:
+            have = 0
+            part.unlink(missing_ok=True)  # first, so that the note never speaks of other bytes
+            sealed.write_json(_note(part), {"url": remote.url, "version": _version(response)})
+        if total is not None and total > LARGEST:
+            raise DataError(f"{remote.url} would have {total / 2**30:.1f} GiB; no file of a data set is that large.")
+        have = _append(remote, response, part, have, total, report)
     if total is not None and have != total:
-        raise OSError(f"the connection ended after {have:,} of {total:,} bytes")
+        raise NoAnswer(f"the connection ended after {have:,} of {total:,} bytes")
+    if not have:
+        raise NoAnswer("the answer was empty")
 
 
-def _request(url: str, headers: dict[str, str]) -> urllib.request.Request:
-    if not url.startswith(("https://", "http://")):
-        raise DataError(f"only http and https are downloaded; got {url}.")
-    return urllib.request.Request(url, headers=headers)
+def _append(remote: Remote, response: Response, part: Path, have: int, total: int | None, report: Report) -> int:
+    """Add what comes, and say how much there is in the end."""
+    with part.open("ab") as stream:
+        while have != total and (chunk := web.read(response, CHUNK if total is None else min(CHUNK, total - have))):
+            stream.write(chunk)
+            have += len(chunk)
+            report(have, total)
+            if have > LARGEST:
+                raise DataError(f"{remote.url} sent more than {LARGEST / 2**30:.0f} GiB, and more was to come.")
+        stream.flush()
+        os.fsync(stream.fileno())
+    return have
 
 
-def _mark(part: Path) -> Path:
-    """Where the server's name for this version of the file is kept."""
-    return part.with_name(part.name + ".etag")
+def _begun(remote: Remote, part: Path) -> tuple[int, str]:
+    """How much an earlier try has left, and of which version; nothing if it cannot be continued."""
+    try:
+        note = sealed.read_json(_note(part))
+        have = part.stat().st_size
+    except (FileNotFoundError, sealed.DamagedError):
+        return 0, ""
+    version = note.get("version")
+    if note.get("url") != remote.url or not isinstance(version, str) or not version:
+        return 0, ""
+    return have, version
 
 
-def _check(remote: Remote, file: Path) -> str:
-    """Compare with what is known; a file that differs is removed."""
-    sha256 = store.digest(file)
-    known = [(remote.sha256, sha256, "published")]
-    if remote.md5 is not None:
-        known.append((remote.md5, store.digest(file, "md5"), "published"))
-    known.append((store.recorded(remote.url), sha256, "recorded"))
-    for expected, found, kind in known:
-        if expected is not None:
-            if expected != found:
-                file.unlink()
-                raise DataError(
-                    f"{remote.url} has hash {found}, but the {kind} one is {expected}. The file was removed; try "
-                    "again, and if it happens twice, its owner has changed it."
-                )
-            return kind
-    store.record(remote.url, sha256)
-    return "first"
+def _version(response: Response) -> str:
+    """The server's name for this version of the file; a weak one says nothing of single bytes."""
+    etag = response.headers.get("ETag", "")
+    return etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified", "")
+
+
+def _total(remote: Remote, response: Response) -> int | None:
+    """How long the answer will be if it says so; an error if it cannot be the file."""
+    encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+    if response.status not in (200, 206):
+        raise DataError(f"{remote.url} answered {response.status} {response.reason} instead of the file.")
+    if encoding not in ("", "identity") and not (encoding.endswith("gzip") and remote.name.endswith((".gz", ".tgz"))):
+        raise DataError(f"{remote.url} was sent as {encoding}, which nobody asked for; a proxy may do so.")
+    length = response.headers.get("Content-Length")
+    if length is None or response.chunked:
+        return None
+    if not re.fullmatch(r"\d{1,18}", length.strip(), re.ASCII):
+        raise DataError(f"{remote.url} answered with a Content-Length of {length[:80]!r}, which is no number of bytes.")
+    return int(length)
+
+
+def _resumed(response: Response, have: int, version: str) -> int:
+    """How long the file is of which a part came; an error if it is not the part that was asked for."""
+    said = response.headers.get("Content-Range", "")
+    match = re.fullmatch(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)", said.strip(), re.ASCII)
+    if not have or match is None or int(match[1]) != have or int(match[2]) < have:
+        raise NoAnswer(f"bytes from {have:,} on were asked for, and {said[:80]!r} came")
+    if _version(response) != version:
+        raise NoAnswer(f"the file changed on the server while it came, from {version} to {_version(response)}")
+    return int(match[2]) + 1 if match[3] == "*" else int(match[3])

@@ -13,7 +13,7 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -47,15 +47,21 @@ class Text:
 class Files:
     """What lies at a path, by names with forward slashes: in a folder, its archives included, or in an archive.
 
-    An archive within an archive is not entered, and what macOS adds to archives (`__MACOSX`, `._name`) is left out.
+    An archive within an archive is not entered, and what macOS adds to archives (`__MACOSX`, `._name`) is left out, as
+    are downloads of a folder that are not finished (`name.part`).
+
+    Args:
+        path: the folder, archive or file.
+        names: the only files of the folder to look at; all if None.
 
     Example:
         >>> [name for name, _ in Files(Path(__file__)).walk("*.py")]
         ['files.py']
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, names: Collection[str] | None = None) -> None:
         self.path = Path(path).expanduser()
+        self._names = names
         if not self.path.exists():
             raise DataError(f"{self.path} does not exist.")
 
@@ -67,8 +73,10 @@ class Files:
                 counts as `x.txt`.
         """
         if self.path.is_dir():
-            for file in sorted(p for p in self.path.rglob("*") if p.is_file()):
-                yield from _enter(file.relative_to(self.path).as_posix(), file, pattern)
+            for file in sorted(p for p in self.path.rglob("*") if p.is_file() and p.suffix != ".part"):
+                name = file.relative_to(self.path).as_posix()
+                if self._names is None or name in self._names:
+                    yield from _enter(name, file, pattern)
         else:
             yield from _enter(self.path.name, self.path, pattern)
 

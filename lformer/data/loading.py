@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +18,10 @@ from lformer.parts import Prepared, Splits, splits_of
 
 class PartialDataWarning(UserWarning):
     """The files at hand hold only part of a data set."""
+
+
+class CacheWarning(UserWarning):
+    """A prepared set cannot be kept on disk."""
 
 
 def load_dataset(
@@ -58,15 +63,41 @@ def load_dataset(
 
 
 def _cached(dataset: Dataset, request: Request, files: Sequence[Path], path: Path) -> tuple[Prepared, str]:
-    if path.is_file():
+    """From the cache, or made anew and kept there; a cache that cannot be written does not stand in the way."""
+    if (found := _found(path)) is not None:
+        return found
+    with ExitStack() as stack:
         try:
+            stack.enter_context(store.locked(path.stem))
+        except OSError as error:
+            _warn(dataset, error)
+            return _prepare(dataset, request, files)
+        if (found := _found(path)) is not None:  # somebody else has made it meanwhile
+            return found
+        made = _prepare(dataset, request, files)
+        try:
+            prepared_cache.save(path, *made)
             return prepared_cache.load(path)
-        except DataError:
-            path.unlink(missing_ok=True)  # made anew below
-    with store.locked(path.stem):
-        if not path.is_file():  # nobody else has made it meanwhile
-            prepared_cache.save(path, *_prepare(dataset, request, files))
-    return prepared_cache.load(path)
+        except (OSError, DataError) as error:
+            _warn(dataset, error)
+            return made
+
+
+def _warn(dataset: Dataset, error: Exception) -> None:
+    warnings.warn(
+        f"{dataset.card.name} is loaded, but cannot be kept in the cache, so the next load prepares it again: {error}. "
+        f"Make room, or set LFORMER_CACHE to another folder; cache=False is quiet.",
+        CacheWarning,
+        stacklevel=5,
+    )
+
+
+def _found(path: Path) -> tuple[Prepared, str] | None:
+    """What the cache holds; None if there is nothing, or nothing of use."""
+    try:
+        return prepared_cache.load(path)
+    except (OSError, DataError):
+        return None
 
 
 def _prepare(dataset: Dataset, request: Request, files: Sequence[Path]) -> tuple[Prepared, str]:

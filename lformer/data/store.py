@@ -8,11 +8,9 @@ downloads, prepared sets and the record of hashes.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,9 @@ from filelock import FileLock
 from lformer import sealed
 from lformer.data.dataset import Array, Card, Extra
 from lformer.data.files import DataError
+from lformer.data.npz import KINDS, Npz
+
+START_OVER = "Delete it: hashes are then recorded anew, of what is next downloaded or verified."
 
 
 class MissingDataError(FileNotFoundError):
@@ -120,8 +121,7 @@ def open_raw(path: Path, *extras: Path) -> Iterator[RawArrays]:
         files = {}
         for place in (path, *extras):
             with _naming(place):
-                stream = stack.enter_context(place.open("rb"))
-                arrays = stack.enter_context(np.load(stream, allow_pickle=False))
+                arrays = stack.enter_context(Npz(place))
             files["" if place is path else place.stem] = (place, arrays)
         yield RawArrays(files)
 
@@ -131,7 +131,11 @@ def _naming(path: Path) -> Iterator[None]:
     """What goes wrong while a raw file is read, as an error that names it."""
     try:
         yield
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged archive makes zipfile and numpy raise errors of many kinds
+        if isinstance(error, OSError) and error.filename is not None:  # not to be opened at all
+            raise
         raise DataError(
             f"{path} is damaged or not a raw file of lformer ({error}). Delete it and get it again."
         ) from error
@@ -139,9 +143,10 @@ def _naming(path: Path) -> Iterator[None]:
 
 def write_raw(path: Path, arrays: dict[str, Array]) -> None:
     """Write a raw file whole or not at all."""
-    objects = [name for name, array in arrays.items() if np.asarray(array).dtype.hasobject]
-    if objects:
-        raise TypeError(f"raw files hold plain numbers and text; {', '.join(objects)} would need a pickle.")
+    dtypes = {name: np.asarray(array).dtype for name, array in arrays.items()}
+    foreign = [f"{name} ({dtype})" for name, dtype in dtypes.items() if dtype.kind not in KINDS]
+    if foreign:
+        raise TypeError(f"raw files hold plain numbers and text, not {', '.join(foreign)}.")
     sealed.write_whole(path, lambda part: _save_npz(part, arrays))
 
 
@@ -165,16 +170,41 @@ def digest(path: Path, kind: str = "sha256") -> str:
         return hashlib.file_digest(stream, kind).hexdigest()
 
 
+def hashes_file() -> Path:
+    """Where hashes are recorded."""
+    return cache_home() / "hashes.json"
+
+
 def recorded(key: str) -> str | None:
     """The sha256 that was recorded for an address or a raw file when it was first seen here."""
-    record = cache_home() / "hashes.json"
-    return json.loads(record.read_text()).get(key) if record.is_file() else None
+    return _hashes().get(key)
 
 
 def record(key: str, sha256: str) -> None:
     """Remember a sha256."""
-    path = cache_home() / "hashes.json"
     with locked("hashes"):
-        known = json.loads(path.read_text()) if path.is_file() else {}
-        text = json.dumps({**known, key: sha256}, indent=1, sort_keys=True) + "\n"
-        sealed.write_text(path, text)
+        sealed.write_json(hashes_file(), dict(sorted((_hashes() | {key: sha256}).items())))
+
+
+def forget(keys: Iterable[str]) -> None:
+    """As if these had never been seen here."""
+    with locked("hashes"):
+        known, lost = _hashes(), set(keys)
+        if lost & known.keys():
+            sealed.write_json(hashes_file(), {key: known[key] for key in sorted(known.keys() - lost)})
+
+
+def _hashes() -> dict[str, str]:
+    path = hashes_file()
+    try:
+        known = sealed.read_json(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except sealed.DamagedError as error:
+        raise DataError(f"{error} {START_OVER}") from error
+    for key, found in known.items():
+        if not isinstance(found, str) or not re.fullmatch("[0-9a-f]{64}", found):
+            raise DataError(
+                f"{path} is damaged: expected a sha256 for {key[:200]!r}, got {str(found)[:80]!r}. {START_OVER}"
+            )
+    return known

@@ -258,7 +258,10 @@ def _read_list(text: Text) -> Iterator[_Place]:
 
 
 def _read_ghcn_list(text: Text, wanted: set[str]) -> dict[str, _Place]:
-    return {line[:11]: _place(text, n, "", 11) for n, line in enumerate(text.lines) if line[:11] in wanted}
+    found = {line[:11]: _place(text, n, "", 11) for n, line in enumerate(text.lines) if line[:11] in wanted}
+    if not found:
+        raise text.error(0, f"expected a list with at least one of the {len(wanted)} stations here, got none.")
+    return found
 
 
 def _place(text: Text, n: int, coop_id: str, at: int) -> _Place:

@@ -1,0 +1,133 @@
+"""Answers of web servers, as long as they come: the only file that opens connections.
+
+The timeout of a socket counts from byte to byte, so a server that sends one now and then would keep us waiting for
+ever. Here headers and body alike must come at a rate, and a redirect leads to the web or nowhere.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPResponse, HTTPSConnection
+from typing import IO, Any, cast
+
+from lformer.data.files import DataError
+
+Response = HTTPResponse  # what `open_url` returns, for those who read it and open nothing themselves
+
+TIMEOUT = 30.0  # seconds without a byte
+WINDOW = 30.0  # seconds over which the rate is taken
+SLOWEST = 2**15  # bytes in that time; who sends fewer is given up
+LARGEST_HEAD = 2**20  # bytes before the body
+
+
+class NoAnswer(Exception):
+    """The file did not come, or not to its end; asking again may help."""
+
+
+def open_url(url: str, headers: Mapping[str, str]) -> HTTPResponse:
+    """The answer of a server once its headers are there. A refusal is an HTTPError."""
+    _check_scheme(url)
+    with _network():
+        request = urllib.request.Request(url, headers={"User-Agent": "lformer", **headers})
+        opener = urllib.request.build_opener(_Http, _Https, _Redirects)
+        return cast(HTTPResponse, opener.open(request, timeout=TIMEOUT))
+
+
+def read(response: HTTPResponse, size: int) -> bytes:
+    """Some bytes of the body, as soon as there are any; none at its end."""
+    with _network():
+        return response.read1(size)
+
+
+@contextmanager
+def _network() -> Iterator[None]:
+    try:
+        yield
+    except urllib.error.HTTPError:
+        raise
+    except (OSError, HTTPException) as error:  # URLError is an OSError
+        raise NoAnswer(str(error) or type(error).__name__) from error
+
+
+def _check_scheme(url: str) -> None:
+    if not url.lower().startswith(("https://", "http://")):
+        raise DataError(f"only http and https are downloaded; got {url}.")
+
+
+class _Paced(io.RawIOBase):
+    """What comes from a socket, if it comes fast enough.
+
+    Attributes:
+        head: whether it is still the head of the answer, which may not be without end.
+    """
+
+    def __init__(self, source: io.RawIOBase) -> None:
+        self._source = source
+        self._since = 0.0  # begin of the window; 0 before the first byte
+        self._count = 0  # bytes in it
+        self._total = 0
+        self.head = True
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._source.readinto(buffer) or 0
+        now = time.monotonic()
+        self._since = self._since or now
+        self._count += count
+        self._total += count
+        if self.head and self._total > LARGEST_HEAD:
+            raise OSError("the headers of the answer do not end")
+        if count and now - self._since > WINDOW:
+            if self._count < SLOWEST:
+                raise TimeoutError(f"only {self._count:,} bytes came in {now - self._since:.0f} seconds")
+            self._since, self._count = now, 0
+        return count
+
+    def close(self) -> None:
+        self._source.close()
+        super().close()
+
+
+class _Response(HTTPResponse):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._paced = _Paced(self.fp.detach())
+        self.fp = io.BufferedReader(self._paced)
+
+    def begin(self) -> None:
+        super().begin()
+        self._paced.head = False
+
+
+class _Connection(HTTPConnection):
+    response_class = _Response
+
+
+class _SecureConnection(HTTPSConnection):
+    response_class = _Response
+
+
+class _Http(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(_Connection, req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def https_open(self, req: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(_SecureConnection, req)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> urllib.request.Request | None:
+        _check_scheme(newurl)
+        fp.close()  # else its body would be read to the end, which may never come
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
