@@ -5,28 +5,44 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
-import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from subprocess import PIPE, Popen, TimeoutExpired
+from tempfile import TemporaryFile
+from typing import IO, Any, NoReturn
 
 import torch
 
 from lformer.bench.records import Cell, cell_fields
 
+GRACE = 10.0  # seconds that a process which is asked to end has before it is killed
+RESUMABLE = "Run again, it goes on from its last epoch."
+
+Worker = Popen[str]
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """Where a cell stands: "running", the status of its record, "busy" if another runner has it, "failed" and why."""
+    """Where a cell stands: "running", the status of its record, "busy" if another runner has it, "failed" and why.
+
+    A "warning" says something on the way.
+    """
 
     cell: Cell
     status: str
     note: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will be heard of the cell."""
+        return self.status not in ("running", "warning")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,69 +67,154 @@ def local(cells: Sequence[Cell], settings: Settings, workers: int | None = None)
         workers: processes at a time; one per GPU, or one on a machine without, if None.
 
     Yields:
-        What happens, as it happens: "running" with a word on the progress any number of times, then how it ended.
+        What happens, as it happens: "running" with a word on the progress and "warning" any number of times, then how
+        it ended. Whoever stops listening ends the processes too; their cells can be resumed.
     """
     gpus = torch.cuda.device_count() if settings.device != "cpu" else 0
     workers = workers or max(1, gpus)
     slots: SimpleQueue[int] = SimpleQueue()
     events: SimpleQueue[Outcome] = SimpleQueue()
+    processes = _Processes()
     for n in range(workers):
         slots.put(n)
 
     def work(cell: Cell) -> None:
         slot = slots.get()
+        environment = _environment(slot % gpus if gpus else None, workers)
         try:
-            events.put(_process(cell, settings, slot % gpus if gpus else None, workers, events.put))
+            events.put(_run(cell, settings, environment, processes, events.put))
         except Exception as error:  # whatever it was, the grid goes on and lists it
             events.put(Outcome(cell, "failed", f"{type(error).__name__}: {error}"))
         finally:
             slots.put(slot)
 
     with ThreadPoolExecutor(workers) as pool:
-        futures = [pool.submit(work, cell) for cell in cells]
+        for cell in cells:
+            pool.submit(work, cell)
         left = len(cells)
         try:
             while left:
                 outcome = events.get()
-                left -= outcome.status != "running"
+                left -= outcome.ended
                 yield outcome
         finally:  # interrupted: cells that have not begun stay undone
-            for future in futures:
-                future.cancel()
+            processes.end()
 
 
 ENGINES: dict[str, Engine] = {"local": local}
 
 
-def _process(
-    cell: Cell, settings: Settings, gpu: int | None, workers: int, say: Callable[[Outcome], None]
-) -> Outcome:  # fmt: skip
+@contextmanager
+def exit_on_signals() -> Iterator[None]:
+    """Inside, SIGINT and SIGTERM raise `SystemExit(128 + number)`, so that files are closed and workers ended.
+
+    Only the first of them: they often come twice, say from a terminal and from the process that started this one, and
+    the second must not stop the cleaning up. A signal that is ignored, as Ctrl-C is in the background, stays so.
+    """
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    ours = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+
+    def leave(number: int, frame: object) -> NoReturn:
+        for each in ours:
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():  # which alone may set handlers
+        ours = []
+    for number in ours:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, before[number])
+
+
+class _Processes:
+    """The workers that are running, which must not outlive whoever started them."""
+
+    def __init__(self) -> None:
+        self._lock, self._running, self._over = threading.Lock(), set[Worker](), False
+
+    @contextmanager
+    def start(self, environment: dict[str, str], errors: IO[str]) -> Iterator[Worker]:
+        """Start a worker and wait for it."""
+        command = [sys.executable, "-m", "lformer.bench.worker"]
+        with self._lock:
+            if self._over:
+                raise RuntimeError("the grid was stopped.")
+            worker = Popen(command, env=environment, stdin=PIPE, stdout=PIPE, stderr=errors, text=True)
+            self._running.add(worker)
+        try:
+            with worker:
+                try:
+                    yield worker
+                    worker.wait()  # before its input is closed, which would tell it that we are gone
+                except BaseException:
+                    worker.terminate()
+                    raise
+        finally:
+            with self._lock:
+                self._running.discard(worker)
+
+    def end(self) -> None:
+        """Ask all workers to end, and kill those that have not after a while. None can be started any more."""
+        with self._lock:
+            self._over = True
+            running = list(self._running)
+        until = time.monotonic() + GRACE
+        try:
+            for worker in running:
+                worker.terminate()
+            for worker in running:
+                worker.wait(max(0.0, until - time.monotonic()))
+        except TimeoutExpired:
+            pass
+        finally:  # at once if we are interrupted again
+            for worker in running:
+                worker.kill()
+
+
+def _run(
+    cell: Cell, settings: Settings, environment: dict[str, str], processes: _Processes, say: Callable[[Outcome], None]
+) -> Outcome:
     task: dict[str, Any] = {
         "cell": cell_fields(cell), "root": str(settings.root), "time_limit": settings.time_limit,
         "device": settings.device, "log": settings.log,
     }  # fmt: skip
+    last = Outcome(cell, "failed")
+    with TemporaryFile("w+") as errors:
+        with processes.start(environment, errors) as worker:
+            assert worker.stdin is not None
+            assert worker.stdout is not None
+            with suppress(BrokenPipeError):  # if it is gone already, its exit code says more
+                os.write(worker.stdin.fileno(), json.dumps(task).encode() + b"\n")
+            for line in worker.stdout:
+                last = Outcome(cell, **json.loads(line))
+                if not last.ended:
+                    say(last)
+        if worker.returncode == 0 and last.ended:
+            return last
+        errors.seek(0)
+        return Outcome(cell, "failed", _reason(worker.returncode, errors.read()))
+
+
+def _environment(gpu: int | None, workers: int) -> dict[str, str]:
+    """What a worker finds: its GPU, and its share of the cores."""
     environment = dict(os.environ)
     if gpu is not None and "CUDA_VISIBLE_DEVICES" not in environment:
         environment["CUDA_VISIBLE_DEVICES"] = str(gpu)
     if workers > 1:
         environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
-    command = [sys.executable, "-m", "lformer.bench.worker", json.dumps(task)]
-    with tempfile.TemporaryFile("w+") as complaints:
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=complaints, text=True) as worker:
-            assert worker.stdout is not None
-            last = Outcome(cell, "failed")
-            try:
-                for line in worker.stdout:
-                    last = Outcome(cell, **json.loads(line))
-                    if last.status == "running":
-                        say(last)
-            except BaseException:
-                worker.terminate()
-                raise
-        if worker.returncode == 0 and last.status != "running":
-            return last
-        complaints.seek(0)
-        lines = complaints.read().strip().splitlines()
-    if worker.returncode == -signal.SIGKILL:
-        return Outcome(cell, "failed", "the process was killed, most likely because memory ran out.")
-    return Outcome(cell, "failed", lines[-1] if lines else f"exit code {worker.returncode}")
+    return environment
+
+
+def _reason(code: int, errors: str) -> str:
+    """Why a worker ended without a result: a signal, or the last line of its errors."""
+    number = -code if code < 0 else code - 128  # killed by a signal, or left because of one
+    if number == signal.SIGKILL:
+        return f"the process was killed, most likely because memory ran out. {RESUMABLE}"
+    if number in set(signal.Signals):
+        return f"the process was ended by {signal.Signals(number).name}. {RESUMABLE}"
+    lines = errors.strip().splitlines()
+    return lines[-1] if lines else f"exit code {code}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from itertools import product
 from typing import Any, cast
 
@@ -10,6 +10,7 @@ from lformer.bench import records
 from lformer.bench.engine import ENGINES, Outcome, Settings
 from lformer.bench.recipes import recipe
 from lformer.bench.records import Cell
+from lformer.bench.run import clear
 from lformer.data import named
 from lformer.data.dataset import Request
 
@@ -69,12 +70,12 @@ def cells(
                 )
                 for seed in seeds
             ]  # fmt: skip
-    return made
+    return list(dict.fromkeys(made))  # a seed given twice is run once
 
 
 def run(
     cells: Sequence[Cell], settings: Settings, engine: str = "local", workers: int | None = None
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     """Run what has no record yet. Yields where each cell stands, the finished ones first."""
     if engine not in ENGINES:
         raise ValueError(f"unknown engine {engine!r}; there are {', '.join(ENGINES)}.")
@@ -84,5 +85,6 @@ def run(
         if found is None:
             left.append(cell)
         else:
+            clear(cell, settings.root)
             yield Outcome(cell, "skipped", f"its record is there: {cell.path(settings.root)}")
     yield from ENGINES[engine](left, settings, workers)

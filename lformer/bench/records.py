@@ -1,8 +1,8 @@
-"""One cell of a table is one run; its record is one JSON file, written whole or not at all."""
+"""One cell of a table is one run; its record is one sealed JSON file, written whole or not at all."""
 
 from __future__ import annotations
 
-import json
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -61,44 +61,75 @@ class Cell:
 
 
 class RecordError(ValueError):
-    """A record cannot be read."""
+    """A record cannot be read, or is not what its place says."""
+
+
+class RecordWarning(UserWarning):
+    """A record was not what its place says, and its cell is run again."""
 
 
 def write(record: Record, root: Path) -> Path:
     """Put a record in its place; on an error, such as a full disk, the one that was there stays."""
     path = Cell(**record["cell"]).path(root)
-    text = json.dumps(record, indent=1) + "\n"
-    sealed.write_text(path, text)
+    sealed.write_json(path, record)
     return path
 
 
 def read(path: Path) -> Record:
-    """A record, checked; what a cell of an older one does not say is as it was then."""
+    """A record as it was written, of the cell whose place this is; what an older one does not say is as it was then."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = sealed.read_json(path)
+    except sealed.DamagedError as error:
+        raise RecordError(str(error)) from error
+    try:
         missing = [name for name in REQUIRED if name not in record]
         if missing:
             raise ValueError(f"it has no {', '.join(missing)}")
-        return dict(record) | {"cell": cell_fields(Cell(**record["cell"]))}
-    except (ValueError, TypeError, UnicodeDecodeError) as error:
-        raise RecordError(f"{path} is not a record ({error}). Delete it, and its cell is run again.") from error
+        cell = Cell(**record["cell"])
+        place = cell.path(Path()).parts
+    except (ValueError, TypeError) as error:
+        raise RecordError(f"{path} is not a record: {error}.") from error
+    if path.absolute().parts[-len(place) :] != place:
+        raise RecordError(f"{path} is the record of another cell, {cell}.")
+    return record | {"cell": cell_fields(cell)}
 
 
 def finished(cell: Cell, root: Path) -> Record | None:
-    """The record of a cell if it is there; a damaged one is set aside, so that the cell is run again."""
-    path = cell.path(root)
-    if not path.is_file():
-        return None
+    """The record of a cell if it is there, whole and of this cell."""
     try:
-        return read(path)
-    except RecordError:
-        path.replace(path.with_suffix(".json.damaged"))
+        return _of(cell, root)
+    except (FileNotFoundError, RecordError):
         return None
+
+
+def set_damaged_aside(cell: Cell, root: Path) -> None:
+    """Make room for a record where one lies that cannot be read, or is of another cell."""
+    try:
+        _of(cell, root)
+    except FileNotFoundError:
+        pass
+    except RecordError as error:
+        path = cell.path(root)
+        aside = path.with_name(path.name + ".damaged")
+        path.replace(aside)
+        warnings.warn(
+            f"{error} It was set aside as {aside.name}, and its cell is run again.", RecordWarning, stacklevel=2
+        )
+
+
+def _of(cell: Cell, root: Path) -> Record:
+    record = read(path := cell.path(root))
+    if record["cell"] != cell_fields(cell):  # two cells could share a place
+        raise RecordError(f"{path} is the record of another cell, {record['cell']}.")
+    return record
 
 
 def read_all(root: Path) -> list[Record]:
     """Every record under a folder, in the order of their names."""
-    return [read(path) for path in sorted(root.rglob("seed*.json"))]
+    try:
+        return [read(path) for path in sorted(root.rglob("seed*.json"))]
+    except RecordError as error:
+        raise RecordError(f"{error} Delete it, and run its cell again.") from error
 
 
 def grouped(records: Iterable[Record], *keys: str) -> Iterator[tuple[tuple[Any, ...], list[Record]]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import resource
-import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from lformer.bench.records import Cell, Record
 from lformer.devices import choose, device_of
 from lformer.evaluate import evaluate
 from lformer.ops.checks import skip_value_checks
-from lformer.train import Report, Result
+from lformer.train import Report, Result, checkpoint
 
 
 class BusyError(RuntimeError):
@@ -60,19 +61,52 @@ def run(
         The record. Its `status` is "done", or as in the paper "OOM" (out of memory), "OOT" (out of time) or "collapse"
         (the loss became infinite or not a number).
     """
-    folder = cell.folder(root)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(folder.with_suffix(".lock"), timeout=0):
-            if (found := records.finished(cell, root)) is not None:
-                return found
+    with _held(cell, root):
+        records.set_damaged_aside(cell, root)
+        record = records.finished(cell, root)
+        if record is None:
             changes = {"time_limit": time_limit, "device": device, "log": log}
-            record = _run(cell, folder, changes, progress, report)
-            records.write(record, root)
-            shutil.rmtree(folder, ignore_errors=True)
-            return record
+            record = _run(cell, cell.folder(root), changes, progress, report)
+            records.write(record, root)  # should this fail, the checkpoint is there, and the next run ends at once
+        _clear(cell, root)
+        return record
+
+
+def clear(cell: Cell, root: Path) -> None:
+    """Remove what a finished cell no longer needs, in case its process was killed before it could do so itself."""
+    if cell.folder(root).exists() or _lock(cell, root).exists():
+        with suppress(BusyError, OSError), _held(cell, root):
+            _clear(cell, root)
+
+
+@contextmanager
+def _held(cell: Cell, root: Path) -> Iterator[None]:
+    """Inside, no other process works on the cell."""
+    lock = _lock(cell, root)
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    held = FileLock(lock, timeout=0)
+    try:
+        held.acquire()
     except Timeout as error:
         raise BusyError(f"{cell}: another process is at work on it.") from error
+    try:
+        yield
+    finally:
+        held.release()
+
+
+def _lock(cell: Cell, root: Path) -> Path:
+    return cell.folder(root).with_suffix(".lock")
+
+
+def _clear(cell: Cell, root: Path) -> None:
+    """Remove checkpoints, half-written files and the lock, which this process holds, after the record was written."""
+    path = cell.path(root)
+    with suppress(OSError):
+        checkpoint.discard(cell.folder(root))
+        for part in path.parent.glob(f"{path.name}.*.part"):
+            part.unlink(missing_ok=True)
+        _lock(cell, root).unlink(missing_ok=True)
 
 
 def _run(cell: Cell, folder: Path, changes: dict[str, Any], progress: bool, report: Report | None) -> Record:

@@ -1,17 +1,29 @@
-"""The process that runs one cell for an engine: `python -m lformer.bench.worker JSON`; answers in lines of JSON."""
+"""The process that runs one cell for an engine: `python -m lformer.bench.worker`.
+
+It reads what to run as one line of JSON from its standard input and answers in lines of JSON. Whoever started it keeps
+that input open: when it ends, that process is gone, killed perhaps, and the worker ends too, as by SIGTERM.
+"""
 
 import json
+import os
+import signal
 import sys
+import threading
+import time
+import warnings
 from pathlib import Path
 
 from lformer.allocator import keep_freed_pages
+from lformer.bench.engine import GRACE, exit_on_signals
 from lformer.bench.records import Cell
 from lformer.bench.run import BusyError, run
 
 
-def main(text: str) -> None:
-    """Run the cell described by a JSON object."""
-    task = json.loads(text)
+def main() -> None:
+    """Run the cell described by the first line of the input."""
+    task = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    warnings.showwarning = lambda message, *about, **more: _say("warning", str(message))
     cell, root = Cell(**task.pop("cell")), Path(task.pop("root"))
     keep_freed_pages()
     try:
@@ -23,6 +35,15 @@ def main(text: str) -> None:
         _say(record["status"], figures or record.get("error", ""))
 
 
+def _end_with_input() -> None:
+    """Wait in a thread for the input to end, and end this process then."""
+    while os.read(sys.stdin.fileno(), 1):  # not by way of sys.stdin, whose lock would be held as the process ends
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def _report(row: dict[str, float]) -> None:
     _say("running", ", ".join(f"{name} {value:.4g}" for name, value in row.items()))
 
@@ -32,4 +53,5 @@ def _say(status: str, note: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    with exit_on_signals():
+        main()

@@ -6,7 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,17 +17,18 @@ from typing import Any
 import pytest
 import torch
 import toy
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from test_cli import call
 
-from lformer import data, tasks, train
+from lformer import data, sealed, tasks, train
 from lformer.baselines import LastValue, NaiveConfig
-from lformer.bench import grid, records, tables
+from lformer.bench import engine, grid, records, tables
 from lformer.bench import run as module
 from lformer.bench.engine import ENGINES, Outcome, Settings
-from lformer.bench.records import Cell, RecordError
+from lformer.bench.records import Cell, RecordError, RecordWarning
 from lformer.bench.run import BusyError, run
 from lformer.evaluate import evaluate
+from lformer.train import checkpoint
 
 ONE = Cell(dataset="spiral-0.02", task="trajectory", epochs=1)
 
@@ -67,20 +71,67 @@ def test_a_finished_cell_is_left_alone(done: tuple[Path, dict[str, Any]], monkey
     assert [(o.cell, o.status) for o in outcomes] == [(ONE, "skipped")]
 
 
-def test_a_damaged_record_is_set_aside_and_its_cell_run_again(
+def damaged(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """Texts that are not the record of `ONE`, and what is said of them."""
+    other = records.cell_fields(replace(ONE, seed=43))
+    whole = sealed.json_text(record)
+    nobody = {"cell": {"dataset": 1, "x": 2}, "status": "done", "metrics": {}}
+    return [
+        ("{", "damaged: not JSON"),
+        ("[]", "damaged: it must hold an object"),
+        (json.dumps(record), "damaged: it has no sha256"),
+        (whole.replace('"status": "done"', '"status": "dome"'), "damaged, or was changed .*: its sha256 differs"),
+        (sealed.json_text({"cell": {}}), "not a record: it has no status, metrics"),
+        (sealed.json_text(nobody), "not a record: .*unexpected keyword"),
+        (sealed.json_text(record | {"cell": other}), "the record of another cell, .* seed 43"),
+    ]
+
+
+def test_a_record_that_is_not_what_its_place_says_is_set_aside_and_its_cell_run_again(
     done: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, record = done
     path = ONE.path(tmp_path)
     path.parent.mkdir(parents=True)
     monkeypatch.setattr(module, "_run", lambda *args: record)
-    for text in ("{", "[]", '{"cell": {}}', '{"cell": {"dataset": 1, "x": 2}, "status": "done", "metrics": {}}'):
+    for text, says in damaged(record):
         path.write_text(text)
-        with pytest.raises(RecordError, match=r"seed42.json is not a record .* Delete it"):
+        with pytest.raises(RecordError, match=rf"seed42\.json is {says}.* Delete it"):
             records.read_all(tmp_path)
-        run(ONE, tmp_path)
+        assert records.finished(ONE, tmp_path) is None
+        assert path.read_text() == text  # only whoever holds the cell may set it aside
+        with pytest.warns(RecordWarning, match=rf"seed42\.json is {says}.* set aside as seed42\.json\.damaged"):
+            run(ONE, tmp_path)
         assert records.read(path)["status"] == "done"
         assert path.with_suffix(".json.damaged").read_text() == text
+
+
+def test_a_copied_record_is_not_counted_for_another_cell(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    root, _ = done
+    copies = ONE.path(tmp_path), replace(ONE, seed=43).path(tmp_path), replace(ONE, model="gru").path(tmp_path)
+    for copy in copies:
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(ONE.path(root).read_bytes())
+    assert records.finished(ONE, tmp_path) is not None
+    assert records.finished(replace(ONE, seed=43), tmp_path) is None
+    assert records.finished(replace(ONE, model="gru"), tmp_path) is None
+    with pytest.raises(RecordError, match=r"gru/seed42\.json is the record of another cell"):
+        records.read_all(tmp_path)
+
+
+def test_what_a_killed_process_left_of_a_finished_cell_is_removed(
+    done: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    records.write(done[1], tmp_path)
+    path, folder = ONE.path(tmp_path), ONE.folder(tmp_path)
+    for rubbish in (folder / "last.ckpt", folder / "next.ckpt.ab1.part", path.with_name("seed42.json.ab1.part")):
+        rubbish.parent.mkdir(exist_ok=True)
+        rubbish.touch()
+    with FileLock(folder.with_suffix(".lock")):
+        list(grid.run([ONE], Settings(root=tmp_path)))
+        assert (folder / "last.ckpt").exists()  # whoever holds the cell is about to do it
+    list(grid.run([ONE], Settings(root=tmp_path)))
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_full_disk_is_an_error_and_touches_no_earlier_record(
@@ -93,12 +144,35 @@ def test_a_full_disk_is_an_error_and_touches_no_earlier_record(
         part.write_bytes(text.encode()[:50])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(part))
 
-    monkeypatch.setattr(records, "_write_text", full)
+    monkeypatch.setattr(sealed, "_fill", full)
     monkeypatch.setattr(module, "_run", lambda cell, *args: record | {"cell": records.cell_fields(cell)})
     with pytest.raises(OSError, match="No space left on device"):
         run(replace(ONE, seed=43), root)
     assert {path: path.read_bytes() for path in root.rglob("*.json")} == before
     assert not list(root.rglob("*.part"))
+
+
+def test_after_a_record_that_could_not_be_written_the_next_run_ends_at_once(
+    done: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(record: Any, root: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "seed42.json")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(records, "write", full)
+        with pytest.raises(OSError, match="No space left on device"):
+            run(ONE, tmp_path, device="cpu", progress=False)
+    told: list[dict[str, float]] = []
+    record = run(ONE, tmp_path, device="cpu", progress=False, report=told.append)
+    assert told == []
+    assert (record["metrics"], record["history"]) == (done[1]["metrics"], done[1]["history"])
+    assert [path.name for path in ONE.folder(tmp_path).parent.iterdir()] == ["seed42.json"]
+
+
+def test_the_log_of_a_finished_cell_stays(tmp_path: Path) -> None:
+    cell = replace(ONE, dataset="spiral-2")
+    run(cell, tmp_path, device="cpu", progress=False, log="csv")
+    assert [path.name for path in cell.folder(tmp_path).iterdir()] == ["metrics.csv"]
 
 
 def test_a_cell_that_another_has_is_busy(tmp_path: Path) -> None:
@@ -138,17 +212,23 @@ def test_a_time_limit_gives_out_of_time(tmp_path: Path) -> None:
 
 def start(cell: Cell, root: Path) -> subprocess.Popen[str]:
     task = {"cell": records.cell_fields(cell), "root": str(root), "device": "cpu"}
-    command = [sys.executable, "-m", "lformer.bench.worker", json.dumps(task)]
+    command = [sys.executable, "-m", "lformer.bench.worker"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
+    pipe = subprocess.PIPE
+    worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment)
+    assert worker.stdin is not None
+    worker.stdin.write(json.dumps(task) + "\n")
+    worker.stdin.flush()
+    return worker
 
 
 @pytest.mark.slow
 def test_a_killed_run_resumes_and_ends_where_it_would_have(tmp_path: Path) -> None:
     cell = replace(ONE, epochs=3)
     ended: dict[str, dict[str, Any]] = {}
-    for name, how in (("whole", None), ("killed", signal.SIGKILL), ("terminated", signal.SIGTERM)):
+    for name, how in (("whole", None), ("killed", signal.SIGKILL), ("damaged", signal.SIGTERM)):
         root = tmp_path / name
+        last = cell.folder(root) / "last.ckpt"
         if how is not None:
             with start(cell, root) as worker:
                 assert worker.stdout is not None
@@ -157,15 +237,22 @@ def test_a_killed_run_resumes_and_ends_where_it_would_have(tmp_path: Path) -> No
             assert worker.returncode != 0
             assert all(json.loads(line)["status"] == "running" for line in lines)
             assert not cell.path(root).exists()
-            assert (cell.folder(root) / "last.ckpt").exists()
-            torch.load(cell.folder(root) / "last.ckpt", weights_only=True)
+            reached = checkpoint.read(last)["epoch"]
+            if name == "damaged":
+                last.write_bytes(last.read_bytes()[:1000])
+                reached -= 1
         with start(cell, root) as worker:
             assert worker.stdout is not None
             said = [json.loads(line) for line in worker.stdout]
+            worker.wait()  # before its input is closed
         assert said[-1]["status"] == "done"
-        assert len(said) - 1 in ((3,) if how is None else (1, 2))  # epochs that were left to do
+        if name == "damaged":
+            warning = said.pop(0)
+            assert warning["status"] == "warning"
+            assert f"{last} is damaged" in warning["note"]
+        assert len(said) - 1 == (3 if how is None else 2 - reached)  # epochs that were left to do
         ended[name] = records.read(cell.path(root))
-    for name in ("killed", "terminated"):
+    for name in ("killed", "damaged"):
         assert ended[name]["metrics"] == ended["whole"]["metrics"]
         assert ended[name]["history"] == ended["whole"]["history"]
         assert ended[name]["best_epoch"] == ended["whole"]["best_epoch"]
@@ -206,6 +293,173 @@ def test_the_engine_reports_a_process_that_dies_without_a_word(tmp_path: Path, m
     assert "FileNotFoundError" in outcome.note
 
 
+# --- signals ---
+
+
+@pytest.fixture
+def signals_as_in_a_terminal() -> Iterator[None]:
+    """A suite that a shell started in the background ignores Ctrl-C, and so would all it starts."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("signals_as_in_a_terminal")
+def test_workers_end_with_the_command_that_started_them_and_their_cells_go_on(tmp_path: Path) -> None:
+    cell = replace(ONE, epochs=500)
+    command = [sys.executable, "-c", "from lformer.cli import app; app()", "bench", "run", "--dataset", cell.dataset]
+    command += ["--seeds", "42", "--epochs", "500", "--device", "cpu", "--out"]
+    ways = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}
+    roots = {how: tmp_path / how.name for how in ways}
+    started = {
+        how: subprocess.Popen([*command, str(root)], stdout=subprocess.PIPE, text=True) for how, root in roots.items()
+    }
+    try:
+        for how, code in ways.items():
+            folder = cell.folder(roots[how])
+            until(lambda folder=folder: (folder / "last.ckpt").exists())
+            with pytest.raises(Timeout):
+                FileLock(folder.with_suffix(".lock")).acquire(timeout=0)
+            started[how].send_signal(how)  # to it alone, not to its workers
+            said, _ = started[how].communicate(timeout=60)
+            assert started[how].returncode == code
+            assert ("Stopped. The same command goes on" in said) == (how is not signal.SIGKILL)
+            patience = 60 if how is signal.SIGKILL else 0  # such a command cannot wait for its worker
+            FileLock(folder.with_suffix(".lock")).acquire(timeout=patience).lock.release()
+    finally:
+        for process in started.values():
+            process.kill()
+            process.wait()
+    for root in roots.values():
+        reached, told = checkpoint.read(cell.folder(root) / "last.ckpt")["epoch"], []
+
+        def report(row: dict[str, float], told: list[float] = told) -> None:
+            told.append(row["epoch"])
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            run(cell, root, device="cpu", progress=False, report=report)
+        assert told == [reached + 1]
+
+
+def until(true: Callable[[], bool], seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+def stub(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Let a shell script be the worker of the engine."""
+    path = folder / "worker.sh"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(path))
+
+
+SAY = """echo '{"status": "%s", "note": "%s"}'"""
+PID = "'$$'"  # of the shell, outside the quotes of the line above
+
+
+def test_workers_that_do_not_end_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "GRACE", 0.2)
+    stub(tmp_path, monkeypatch, f"trap '' TERM\n{SAY % ('running', PID)}\nexec sleep 60")  # it ignores SIGTERM too
+    cells = [replace(ONE, seed=seed) for seed in range(3)]
+    with closing(grid.run(cells, Settings(root=tmp_path, device="cpu"), workers=2)) as outcomes:
+        pids = [int(next(outcomes).note) for _ in range(2)]
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_worker_ends_when_its_input_does(tmp_path: Path) -> None:
+    with start(replace(ONE, epochs=500), tmp_path) as worker:
+        assert worker.stdin is not None
+        worker.stdin.close()
+    assert worker.returncode == 143
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("kill -KILL $$", "killed, most likely because memory ran out"),
+        ("kill -SEGV $$", "ended by SIGSEGV"),
+        ("exit 143", "ended by SIGTERM"),
+    ],
+)
+def test_the_engine_says_which_signal_ended_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str
+) -> None:
+    stub(tmp_path, monkeypatch, f"{SAY % ('running', 'epoch 0')}\n{script}")
+    *_, outcome = ENGINES["local"]([ONE], Settings(root=tmp_path, device="cpu"), 1)
+    assert outcome.status == "failed"
+    assert outcome.note == f"the process was {says}. Run again, it goes on from its last epoch."
+
+
+def test_what_a_worker_warns_of_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub(tmp_path, monkeypatch, f"{SAY % ('warning', 'mind the gap')}\n{SAY % ('done', '')}")
+    outcomes = ENGINES["local"]([ONE], Settings(root=tmp_path, device="cpu"), 1)
+    assert [(o.status, o.note) for o in outcomes] == [("warning", "mind the gap"), ("done", "")]
+
+
+@pytest.mark.usefixtures("signals_as_in_a_terminal")
+def test_only_the_first_signal_counts() -> None:
+    cleaned: list[int] = []
+
+    def leave(number: int) -> None:
+        with engine.exit_on_signals():
+            try:
+                os.kill(os.getpid(), number)
+            finally:
+                for again in (signal.SIGINT, signal.SIGTERM):
+                    os.kill(os.getpid(), again)
+                cleaned.append(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before = signal.getsignal(number)
+        with pytest.raises(SystemExit) as left:
+            leave(number)
+        assert left.value.code == 128 + number
+        assert signal.getsignal(number) is before
+    assert cleaned == [signal.SIGINT, signal.SIGTERM]
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with engine.exit_on_signals():
+            os.kill(os.getpid(), signal.SIGINT)
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize(("status", "code"), [("done", 0), ("OOM", 0), ("failed", 1), ("busy", 3)])
+def test_the_exit_code_says_whether_every_cell_has_its_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str, code: int
+) -> None:
+    stub(tmp_path, monkeypatch, SAY % (status, "so it is"))
+    result = call("bench", "run", "--dataset", "spiral-2", "--seeds", "1-2", "--device", "cpu", "--out", str(tmp_path))
+    assert result.exit_code == code, result.output
+    assert result.output.count(f"spiral-2 trajectory lformer seed 1: {status}  so it is") == 1
+    summary = {"failed": "2 of 2 cells failed:", "busy": "2 of 2 cells have no record yet"}
+    assert ("of 2 cells" in result.output) == (status in summary)
+    assert summary.get(status, "") in result.output
+
+
+def test_a_failure_outweighs_a_busy_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub(tmp_path, monkeypatch, f"read task\ncase $task in *'\"seed\": 1,'*) {SAY % ('busy', '')};; *) exit 7;; esac")
+    result = call("bench", "run", "--dataset", "spiral-2", "--seeds", "1-2", "--device", "cpu", "--out", str(tmp_path))
+    assert result.exit_code == 1, result.output
+    assert "1 of 2 cells have no record yet" in result.output
+    assert "1 of 2 cells failed" in result.output
+    assert "exit code 7" in result.output
+
+
 def test_cells_are_checked_before_anything_runs() -> None:
     wanted: dict[str, Any] = {"datasets": ["physionet"], "models": ["lformer"], "seeds": [42]}
     assert [c.task for c in grid.cells(**wanted)] == ["extrapolate"]
@@ -219,6 +473,7 @@ def test_cells_are_checked_before_anything_runs() -> None:
     assert [c.label for c in grid.cells(**wanted | two)] == [
         "lformer observed", "lformer persistence", "gru observed", "gru persistence",
     ]  # fmt: skip
+    assert len(grid.cells(**wanted | {"seeds": grid.seeds("42,42-43")})) == 2  # each once
     simple = {"models": ["last-value"]}
     for change, says in (
         ({"datasets": ["iris"]}, "unknown data set 'iris'"),
@@ -258,7 +513,7 @@ def test_the_cell_of_an_older_record_is_by_the_papers_recipe(tmp_path: Path) -> 
     del cell["variant"]
     path = ONE.path(tmp_path)
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"cell": cell, "status": "done", "metrics": {}}))
+    sealed.write_json(path, {"cell": cell, "status": "done", "metrics": {}})
     assert records.read(path)["cell"] == records.cell_fields(ONE)
     assert records.finished(ONE, tmp_path) is not None
     assert records.finished(replace(ONE, variant="carried"), tmp_path) is None
