@@ -269,7 +269,10 @@ def test_systems_without_a_unique_solution_are_solved(answer: str) -> None:
     unknown = made["targets"][..., 1][counted].mean()
     assert relative_error(y[..., 1], unknown.expand(y.shape[:2])) < 1e-8
     assert relative_error(y[..., 2], model.mean[2].expand(y.shape[:2])) < 1e-8
-    one = whole({key: array[:1, :1] if array.dim() > 1 else torch.ones(1) for key, array in arrays("step").items()})
+    one = {
+        key: array[:1, :1] if array.dim() > 1 else torch.ones_like(array[:1]) for key, array in arrays("step").items()
+    }
+    one = whole(one)
     assert bool(torch.isfinite(fitted("linear", "step", one)(one)).all())
 
 
