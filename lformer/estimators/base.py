@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy, deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
@@ -19,6 +19,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted
 
 from lformer import scaling, tasks
+from lformer.estimators.budget import budget, warn_if_unfinished
 from lformer.estimators.devices import choose, placed
 from lformer.estimators.features import Features
 from lformer.estimators.hub import HubMixin
@@ -63,8 +64,11 @@ def all_or_nothing(fit: Callable[Concatenate[E, P], E]) -> Callable[Concatenate[
     return whole
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     """Constructor arguments of every estimator; they are stored and nothing else, `fit` checks them.
+
+    They are declared once, as fields: estimators below add their own, and change defaults.
 
     After `fit`, `validation_score_` is the metric that chose the epoch, on the validation series, and `naive_score_`
     that of `naive_`, the best of what one would try first: boosting on summary features for answers per series, the
@@ -75,8 +79,13 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         dropout: in training, share of the numbers inside the model that are set to 0.
         members: models trained apart, each with its own validation part, that answer together by their mean. Five cost
             five times as much and are nearly always better than one.
-        lr, batch_size, max_epochs: how it is trained; the rate rises, then falls to 0 over `max_epochs`.
+        lr: largest learning rate; it rises to this, then falls to 0 by the end of training.
+        batch_size: series per step; at most a third of the training series.
+        max_epochs: passes over the training series. None counts in steps: about 1,000 for few series, which are then
+            gone through several times per epoch, 2,500 for many, and never fewer than three passes.
         weight_decay: of AdamW.
+        neighbours: a row also shows what each channel did at so many moments before and after it, a typical interval
+            apart, which lets the model see shapes; 0 shows none.
         patience: epochs without a better validation metric before training stops; None never stops early.
         validation_fraction: share of the training series held out to choose the epoch.
         streaming: build a causal model whose gate looks back only, which `stream` needs.
@@ -91,48 +100,32 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     A `fit` that does not end, whatever the reason, leaves the estimator as it was.
     """
 
-    def __init__(
-        self,
-        *,
-        width: int = 64,
-        depth: int = 2,
-        heads: int = 4,
-        dropout: float = 0.0,
-        members: int = 1,
-        lr: float = 2e-3,
-        batch_size: int = 32,
-        max_epochs: int = 40,
-        weight_decay: float = 0.01,
-        patience: int | None = 10,
-        validation_fraction: float = 0.15,
-        streaming: bool = False,
-        device: Literal["auto", "cpu", "gpu"] = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-        autosave: str | None = None,
-    ) -> None:
-        self.width = width
-        self.depth = depth
-        self.heads = heads
-        self.dropout = dropout
-        self.members = members
-        self.lr = lr
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.weight_decay = weight_decay
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.streaming = streaming
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
-        self.warm_start = warm_start
-        self.autosave = autosave
+    width: int = 64
+    depth: int = 2
+    heads: int = 4
+    dropout: float = 0.0
+    members: int = 1
+    lr: float = 2e-3
+    batch_size: int = 32
+    max_epochs: int | None = None
+    weight_decay: float = 0.01
+    neighbours: int = 4
+    patience: int | None = 20
+    validation_fraction: float = 0.15
+    streaming: bool = False
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    random_state: Any = None
+    verbose: int = 0
+    warm_start: bool = False
+    autosave: str | None = None
 
-    model_: LFormer | Ensemble
-    features_: Features
-    _naive: Naive | None = None  # what it was compared with in `fit`; not saved
+    if TYPE_CHECKING:  # found by `fit`; to a dataclass any other annotation is a parameter
+        model_: LFormer | Ensemble
+        features_: Features
+        task_: Task
+        history_: list[dict[str, float]]
+        n_iter_: int
+        _naive: Naive | None  # what it was compared with in `fit`; not saved
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -157,7 +150,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         panel, targets, task = self._prepare(self.features_.match(panel), targets, task, scale, seed)
         self.task_ = task
         trained: list[LFormer] = []
-        self.history_: list[dict[str, float]] = []
+        self.history_ = []
         self.n_iter_ = 0
         scores: list[float] = []
         for n in range(self.members):
@@ -170,14 +163,15 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
                     model = LFormer(self._config(task))
                 model.rows.set_scale(*map(torch.from_numpy, (scale.shift, scale.scale, scale.low, scale.high)))
             epochs: list[dict[str, float]] = []
-            bar = bool(self.verbose)
+            training, bar = self._training(len(train)), bool(self.verbose)
             try:
-                result = fit(model, task, splits, self._training(), seed=seed + n, progress=bar, report=epochs.append)
+                result = fit(model, task, splits, training, seed=seed + n, progress=bar, report=epochs.append)
             except KeyboardInterrupt:
                 raise self._interrupted(trained, model if epochs else None, len(epochs)) from None
             trained.append(model.cpu().eval())
             scores.append(result.validation[task.monitor])
             if n == 0:
+                self.unfinished_ = warn_if_unfinished(type(self).__name__, task, result.history, training.epochs)
                 self._naive = fit_naive(task, splits, scale, self.batch_size)
                 self.naive_, self.naive_score_ = self._naive.name, self._naive.score
             mark = {"member": n} if self.members > 1 else {}
@@ -265,15 +259,17 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     def _config(self, task: Task) -> LFormerConfig:
         return LFormerConfig(
             inputs=len(self.features_.channels), outputs=task.outputs, answer=task.answer, rows="carried",
-            statics=self.features_.covariates.width, embedder="mlp", width=self.width, depth=self.depth,
-            heads=self.heads, pooling="mean_last_max", dropout=self.dropout, causal=self.streaming,
+            neighbours=self.neighbours, statics=self.features_.covariates.width, embedder="mlp", width=self.width,
+            depth=self.depth, heads=self.heads, pooling="mean_last_max", dropout=self.dropout, causal=self.streaming,
             gate_norm="prefix" if self.streaming else "sequence",
         )  # fmt: skip
 
-    def _training(self) -> TrainConfig:
+    def _training(self, series: int = 1) -> TrainConfig:
+        """How to train on so many series."""
+        epochs, epoch_steps, batch_size = budget(series, self.batch_size, self.max_epochs)
         return TrainConfig(
-            epochs=self.max_epochs, batch_size=self.batch_size, lr=self.lr, weight_decay=self.weight_decay,
-            patience=self.patience, schedule="cosine", warmup=0.05, clip=1.0, device=self.device,
+            epochs=epochs, epoch_steps=epoch_steps, batch_size=batch_size, lr=self.lr, weight_decay=self.weight_decay,
+            patience=self.patience, schedule="cosine", warmup=0.05, average=0.05, clip=1.0, device=self.device,
         )  # fmt: skip
 
     def _split(self, n: int, seed: int, groups: Array | None) -> tuple[Array, Array]:
@@ -285,8 +281,10 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     def _check_parameters(self) -> None:
         positive = ("width", "depth", "heads", "members", "lr", "batch_size", "max_epochs")
         for name in positive:
-            if not getattr(self, name) > 0:
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be greater than 0; got {getattr(self, name)}.")
+        if not self.neighbours >= 0:
+            raise ValueError(f"neighbours must be at least 0; got {self.neighbours}.")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1; got {self.dropout}.")
         if not 0 < self.validation_fraction < 1:

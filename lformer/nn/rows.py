@@ -4,6 +4,8 @@
     "observed"   the values, and what was observed
     "carried"    the latest value of each channel, whether it is fresh, its age; the pace of the rows
 
+With `neighbours`, "carried" rows also show what each channel did around them, see `lformer.nn.neighbours`.
+
 It sees values, times and what was observed, not the future, and keeps a state: a whole series, pieces of it and single
 rows are encoded alike. Only where answers start from the line between neighbours do "carried" rows also hold the next
 value of each channel and how far it is. Static covariates are appended to every row, the same in each.
@@ -20,6 +22,7 @@ from torch import Tensor, nn
 from lformer.batch import IrregularBatch, median_interval, median_span
 from lformer.nn.attention import one_of
 from lformer.nn.known import Ahead, Known, Past, follow, look_ahead, nothing_known
+from lformer.nn.neighbours import Recent, around_rows, before_rows, nothing_recent, offsets
 from lformer.nn.query import rows_until
 
 Rows = Literal["values", "observed", "carried"]
@@ -64,6 +67,7 @@ class Encoded(NamedTuple):
     rows: Tensor  # (B, L, W)
     known: Known | None  # (B, L + 1, C) before the first and after each row; None where nobody asks
     ahead: Ahead | None  # (B, L + 1, C) likewise, the next observations
+    recent: Recent | None = None  # the latest rows of each series, where the next ones will ask for them
 
 
 class RowEncoder(nn.Module):
@@ -74,15 +78,25 @@ class RowEncoder(nn.Module):
         kind: what a row holds, see above.
         statics: S, numbers of static covariates appended to every row, from `batch.static`.
         persistence: what answers start from, see `Persistence`; "line" reads the next observations.
+        neighbours: on either side of a row how many moments to show, a typical interval apart; see `around_rows`.
+        causal: show only those before it.
 
     What must be fitted is held in buffers: `shift`, `scale`, `low` and `high` (C,) of the values (not with "values",
     which is the paper's: as they come), and the typical `interval` and `span` of a series, in the data's unit of time.
     """
 
-    def __init__(self, inputs: int, kind: Rows = "values", statics: int = 0, persistence: str = "none") -> None:
+    def __init__(
+        self,
+        inputs: int,
+        kind: Rows = "values",
+        statics: int = 0,
+        persistence: str = "none",
+        neighbours: int = 0,
+        causal: bool = False,
+    ) -> None:
         super().__init__()
         one_of("rows", kind, Rows)
-        self.inputs, self.kind, self.statics = inputs, kind, statics
+        self.inputs, self.kind, self.statics, self.neighbours, self.causal = inputs, kind, statics, neighbours, causal
         self.guesses = persistence != "none"
         self.keeps_known = self.guesses or kind == "carried"
         self.looks_ahead = persistence == "line"
@@ -113,7 +127,7 @@ class RowEncoder(nn.Module):
     def width(self) -> int:
         """W, numbers per row."""
         C = self.inputs
-        carried = (5 if self.looks_ahead else 3) * C + 2
+        carried = (5 if self.looks_ahead else 3) * C + 2 + len(offsets(self.neighbours, self.causal)) * C
         return {"values": C, "observed": 2 * C, "carried": carried}[self.kind] + self.statics
 
     def forward(self, batch: IrregularBatch, past: Past | None = None) -> Encoded:
@@ -130,7 +144,12 @@ class RowEncoder(nn.Module):
             assert known is not None
             after = None if ahead is None else ahead.after_rows()
             parts = self._carried(known.after_rows(), after, observed, batch.times, _gaps(batch, past))
-        return Encoded(self._with_static(parts, batch), known, ahead)
+        recent = None
+        if self.neighbours:
+            assert known is not None
+            around, recent = self._around(values, observed, batch, known, past)
+            parts.append(around)
+        return Encoded(self._with_static(parts, batch), known, ahead, recent)
 
     def queries(self, batch: IrregularBatch, encoded: Encoded, past: Past | None = None) -> Tensor:
         """(B, Q, W), rows at the query times in which nothing was observed.
@@ -151,7 +170,11 @@ class RowEncoder(nn.Module):
         now = encoded.known.at(count)
         after = None if encoded.ahead is None else encoded.ahead.at(count)
         nothing = torch.zeros_like(now.latest, dtype=torch.bool)
-        return self._with_static(self._carried(now, after, nothing, asked, gap), batch)
+        parts = self._carried(now, after, nothing, asked, gap)
+        if self.neighbours:  # a query has none: the model reads them from the rows
+            shown = len(offsets(self.neighbours, self.causal)) * self.inputs
+            parts.append(now.latest.new_zeros(*asked.shape, shown))
+        return self._with_static(parts, batch)
 
     def scaled(self, batch: IrregularBatch) -> tuple[Tensor, Tensor]:
         """(B, L, C) values near 1, 0 where nothing was observed, and what was; nothing is on padding."""
@@ -179,6 +202,16 @@ class RowEncoder(nn.Module):
             until = torch.where(torch.isfinite(ahead.time), ahead.time - times[..., None], self.span.to(times.dtype))
             parts += [ahead.value, self._in_spans(until, dtype)]
         return parts
+
+    def _around(
+        self, values: Tensor, observed: Tensor, batch: IrregularBatch, known: Known, past: Past | None
+    ) -> tuple[Tensor, Recent | None]:
+        """What each channel did around each row, and the latest rows if a stream may go on from here."""
+        if not self.causal:
+            around = around_rows(values, observed, batch.times, batch.lengths, known, self.interval, self.neighbours)
+            return around, None
+        recent = nothing_recent(self._before(batch, past)) if past is None or past.recent is None else past.recent
+        return before_rows(values, observed, batch.times, batch.lengths, recent, self.interval, self.neighbours)
 
     def _in_spans(self, duration: Tensor, dtype: torch.dtype) -> Tensor:
         """0 for no time at all, 1 for the typical span of a series."""
