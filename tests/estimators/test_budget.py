@@ -8,7 +8,14 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from lformer import LFormerClassifier, tasks
+from lformer.estimators import budget as module
 from lformer.estimators.budget import LEAST, MOST, PASSES, budget, warn_if_unfinished
+
+
+@pytest.fixture(autouse=True)
+def brief_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here as users have it."""
+    monkeypatch.setattr(module, "LEAST", LEAST)
 
 
 @pytest.mark.parametrize("series", [2, 3, 42, 200, 1000, 5440, 10**5])
@@ -44,8 +51,6 @@ def test_a_run_that_still_gains_says_so() -> None:
 
 
 def test_fit_trains_few_series_for_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lformer.estimators import budget as module
-
     monkeypatch.setattr(module, "LEAST", 80)
     rng = np.random.default_rng(0)
     y = np.arange(24) % 2
