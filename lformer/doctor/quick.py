@@ -8,7 +8,7 @@ import numpy as np
 
 from lformer.doctor.records import Channel
 from lformer.doctor.report import Finding
-from lformer.doctor.suspects import Mark, find_dates, find_marks
+from lformer.doctor.suspects import Dates, Mark, find_dates, find_marks, is_code
 from lformer.doctor.words import SHOWN, counted, listed
 from lformer.panel import Array, Panel
 from lformer.panel.stamps import stamps
@@ -72,7 +72,7 @@ def marked(marks: Marks) -> Iterator[Finding]:
             "warning", "Marks for missing values",
             f"{counted(len(marks), 'channel')} with a number that repeats far from all others, as if it stood for a "
             f"missing value: {listed(shown, len(marks))}.",
-            f"If it does, build the panel with missing_values={_setting(marks)}; if it is a real value, ignore this.",
+            f"If it does, say so with missing_values={_setting(marks)}; if it is a real value, ignore this.",
         )  # fmt: skip
 
 
@@ -81,10 +81,10 @@ def _spelt(mark: Mark) -> str:
 
 
 def _setting(marks: Marks) -> str:
-    """What to write: one number if it is the only one, else by channel."""
-    numbers = {mark.value for found in marks.values() for mark in found}
-    if len(numbers) == 1 and 0.0 not in numbers:
-        return f"{numbers.pop():.9g}"
+    """What to write: codes as they are; a number that may well be a value of other channels, by channel."""
+    numbers = {mark.value: f"{mark.value:.9g}" for found in marks.values() for mark in found}
+    if all(map(is_code, numbers)):
+        return _list(list(numbers.values()))
     some = list(marks.items())[:SHOWN]
     words = ", ".join(f"{name!r}: {_list([f'{mark.value:.9g}' for mark in found])}" for name, found in some)
     return "{" + words + (", ..." if len(marks) > len(some) else "") + "}"
@@ -101,8 +101,13 @@ def dated(clock: Array) -> Iterator[Finding]:
             "warning", "Dates written as numbers",
             f"All stamps look like dates written {dates.written}: from {dates.before} to {dates.after} would be an "
             f"interval of {dates.after - dates.before:,}.",
-            f"Convert them before building the panel: pandas.to_datetime(stamps, format={dates.format!r}).",
+            f"Convert them before building the panel: {_conversion(dates)}.",
         )  # fmt: skip
+
+
+def _conversion(dates: Dates) -> str:
+    zeros = "" if dates.written.startswith("YYYY") else f".str.zfill({len(dates.written)})"
+    return f'pandas.to_datetime(stamps.astype("int64").astype(str){zeros}, format="{dates.format}")'
 
 
 def never_observed(channels: Sequence[Channel]) -> Iterator[Finding]:

@@ -17,9 +17,12 @@ from lformer.arrays import Array
 REPEATS = 3  # times that a mark occurs at least
 ENDS = 6  # different values at either end that are looked at
 ENOUGH = 20  # values beside the marks, and different ones in a channel that is no code or count
-APART = 3.0  # gap to the others, in their robust deviations
-LEVELS_APART = 10.0  # gap to the others of a channel of few levels, in their size
+APART, LOG_APART = 3.0, 1.5  # gap to the others, in their robust deviations; as logarithms
+CODE_APART = 0.5  # share of the gap as logarithms that is enough for a code
+LEVELS_APART = 5.0  # gap from a code to the others of a channel of few levels, in their size
 LONE_APART = 3.0  # gap to the others of the only negative numbers, in the distance between neighbours there
+LONE_OFTEN = 2.0  # or how much more frequent it is than any of its neighbours
+OFTEN = 2.0  # how much more frequent a mark that is no code is than its neighbours usually are
 MOST = 0.25  # share of a mark that could well be a value, such as 0
 MOST_OF_CODE = 0.9  # share of one that hardly could, such as -9999
 HUGE = 1e9  # size from which on a repeated number is a code
@@ -34,6 +37,13 @@ class Mark(NamedTuple):
     times: int
 
 
+class Counted(NamedTuple):
+    """Different values (k,), sorted, and how often each occurs."""
+
+    values: Array
+    times: Array
+
+
 def find_marks(values: Array) -> list[Mark]:
     """The marks among (n,) finite values of one channel, most frequent first.
 
@@ -43,72 +53,81 @@ def find_marks(values: Array) -> list[Mark]:
     """
     if len(values) < ENOUGH + REPEATS:
         return []
-    distinct, count = np.unique(values, return_counts=True)
+    distinct, times = np.unique(values, return_counts=True)
     distinct = distinct.astype(np.float64)
     found: list[Mark] = []
     for _ in range(3):  # marks at one end may hide those at the other
-        fresh = [*_at_the_low_end(distinct, count), *_mirrored(_at_the_low_end(-distinct[::-1], count[::-1]))]
+        fresh = [*_at_the_low_end(distinct, times), *_mirrored(_at_the_low_end(-distinct[::-1], times[::-1]))]
         if not fresh:
             break
         found += fresh
         kept = ~np.isin(distinct, [mark.value for mark in fresh])
-        distinct, count = distinct[kept], count[kept]
+        distinct, times = distinct[kept], times[kept]
     return sorted(found, key=lambda mark: -mark.times)
 
 
 def _mirrored(marks: Iterator[Mark]) -> Iterator[Mark]:
-    return (Mark(-mark.value, mark.times) for mark in marks)
+    return (Mark(0.0 - mark.value, mark.times) for mark in marks)  # and no -0
 
 
-def _at_the_low_end(distinct: Array, count: Array) -> Iterator[Mark]:
+def _at_the_low_end(distinct: Array, times: Array) -> Iterator[Mark]:
     """Marks below all others, or among a few stray values there."""
-    often = np.flatnonzero(count[:ENDS] >= REPEATS)
+    often = np.flatnonzero(times[:ENDS] >= REPEATS)
     if not len(often):
         return
-    total = int(count.sum())
+    total = int(times.sum())
     for beyond in range(min(ENDS, len(distinct) - 1), int(often[0]), -1):
-        others, weight = distinct[beyond:], count[beyond:]
-        if weight.sum() < ENOUGH or not _stand_apart(distinct[:beyond], others, weight):
+        low, others = Counted(distinct[:beyond], times[:beyond]), Counted(distinct[beyond:], times[beyond:])
+        if others.times.sum() < ENOUGH or not _stand_apart(low, others):
             continue
-        for value, n in zip(distinct[:beyond].tolist(), count[:beyond].tolist(), strict=True):
-            if n >= REPEATS and n <= (MOST_OF_CODE if _is_code(value) else MOST) * total:
-                yield Mark(value + 0.0, n)  # no -0
+        usual = float(np.median(others.times[:ENDS]))
+        for mark in map(Mark, low.values.tolist(), low.times.tolist()):
+            code = is_code(mark.value)
+            least, most = (0.0, MOST_OF_CODE) if code else (OFTEN * usual, MOST)
+            if max(REPEATS, least) <= mark.times <= most * total:
+                yield mark
         return
 
 
-def _is_code(value: float) -> bool:
+def is_code(value: float) -> bool:
+    """Whether a number is of the kind that people write for missing values, and seldom measure."""
     return abs(value) in CODES or abs(value) >= HUGE
 
 
-def _stand_apart(low: Array, others: Array, weight: Array) -> bool:
-    """Whether the different values `low` are no part of what lies above them."""
-    gap = others[0] - low[-1]
-    if len(others) < ENOUGH:  # a code, a count, a switch
-        size = max(others[-1] - others[0], np.abs(others).max())
-        return len(others) > 1 and all(map(_is_code, low.tolist())) and bool(gap >= LEVELS_APART * size)
-    if others[0] >= 0 and all(value in LONE_CODES for value in low.tolist()):
-        return bool(gap >= LONE_APART * (others[10] - others[0]) / 10)
-    return _isolated(low, others, weight) and _isolated(*_logarithms(low, others, weight), weight)
+def _stand_apart(low: Counted, others: Counted) -> bool:
+    """Whether the values `low` are no part of what lies above them."""
+    smallest, codes = float(others.values[0]), all(map(is_code, low.values.tolist()))
+    gap = smallest - float(low.values[-1])
+    if len(others.values) < ENOUGH:  # levels, a count, a switch
+        size = max(float(others.values[-1]) - smallest, float(np.abs(others.values).max()))
+        return len(others.values) > 1 and codes and gap >= LEVELS_APART * size
+    if smallest >= 0 and all(value in LONE_CODES for value in low.values.tolist()):
+        usual = (float(others.values[10]) - smallest) / 10
+        return gap >= LONE_APART * usual or low.times.max() >= LONE_OFTEN * others.times[:ENDS].max()
+    return _isolated(low, others, APART, 1.0) and _isolated(
+        *_logarithms(low, others), LOG_APART, CODE_APART if codes else 1.0
+    )
 
 
-def _isolated(low: Array, others: Array, weight: Array) -> bool:
-    gap = others[0] - low[-1]
-    q1, median, q3 = _quantiles(others, weight)
-    spread = (q3 - q1) / 1.349 if q3 > q1 else (others[-1] - others[0]) / 4  # as of a normal distribution
-    return bool(gap >= max(APART * spread, median - others[0]))
+def _isolated(low: Counted, others: Counted, spreads: float, share: float) -> bool:
+    """Whether a gap, or a share of it, is at least some deviations of the others and their reach on this side."""
+    smallest = others.values[0]
+    q1, median, q3 = _quartiles(others)
+    spread = (q3 - q1) / 1.349 if q3 > q1 else (others.values[-1] - smallest) / 4  # as of a normal distribution
+    return bool(smallest - low.values[-1] >= share * max(spreads * spread, median - smallest))
 
 
-def _quantiles(ordered: Array, weight: Array) -> Array:
-    """The quartiles of different numbers that occur so often."""
-    below = np.cumsum(weight)
-    return ordered[np.searchsorted(below, np.array([0.25, 0.5, 0.75]) * below[-1])]
+def _quartiles(ordered: Counted) -> Array:
+    below = np.cumsum(ordered.times)
+    return ordered.values[np.searchsorted(below, np.array([0.25, 0.5, 0.75]) * below[-1])]
 
 
-def _logarithms(low: Array, others: Array, weight: Array) -> tuple[Array, Array]:
-    """Of either sign, linear near 0."""
-    order = np.argsort(np.abs(others))
-    unit = _quantiles(np.abs(others)[order], weight[order])[1] or 1.0
-    return (np.sign(low) * np.log1p(np.abs(low) / unit), np.sign(others) * np.log1p(np.abs(others) / unit))
+def _logarithms(low: Counted, others: Counted) -> tuple[Counted, Counted]:
+    """Of either sign; linear near 0, that is below the usual size of the others."""
+    order = np.argsort(np.abs(others.values))
+    unit = _quartiles(Counted(np.abs(others.values)[order], others.times[order]))[1] or 1.0
+    both = (Counted(np.sign(x) * np.log1p(np.abs(x) / unit), times) for x, times in (low, others))
+    return next(both), next(both)
 
 
 # -- dates written as numbers

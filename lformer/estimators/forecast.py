@@ -21,7 +21,7 @@ from lformer.evaluate import evaluate, predict
 from lformer.hiding import hide, random_rows
 from lformer.nn import LFormerConfig
 from lformer.nn.persistence import PersistenceKind
-from lformer.panel import Array, Panel
+from lformer.panel import Array, MissingValues, Panel
 from lformer.panel.stamps import as_stamps, elapsed, missing
 from lformer.parts import PanelPart, Targets
 from lformer.scaling import Scale
@@ -203,6 +203,7 @@ class LFormerInterpolator(_RecordEstimator):
         patience: int | None = 10,
         validation_fraction: float = 0.15,
         streaming: bool = False,
+        missing_values: MissingValues = None,
         device: Literal["auto", "cpu", "gpu"] = "auto",
         random_state: Any = None,
         verbose: int = 0,
@@ -212,8 +213,8 @@ class LFormerInterpolator(_RecordEstimator):
         super().__init__(
             width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr, batch_size=batch_size,
             max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
-            validation_fraction=validation_fraction, streaming=streaming, device=device, random_state=random_state,
-            verbose=verbose, warm_start=warm_start, autosave=autosave,
+            validation_fraction=validation_fraction, streaming=streaming, missing_values=missing_values, device=device,
+            random_state=random_state, verbose=verbose, warm_start=warm_start, autosave=autosave,
         )  # fmt: skip
         self.hidden = hidden
         self.n_copies = n_copies
@@ -270,6 +271,7 @@ class LFormerForecaster(_RecordEstimator):
         patience: int | None = 10,
         validation_fraction: float = 0.15,
         streaming: bool = False,
+        missing_values: MissingValues = None,
         device: Literal["auto", "cpu", "gpu"] = "auto",
         random_state: Any = None,
         verbose: int = 0,
@@ -279,8 +281,8 @@ class LFormerForecaster(_RecordEstimator):
         super().__init__(
             width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr, batch_size=batch_size,
             max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
-            validation_fraction=validation_fraction, streaming=streaming, device=device, random_state=random_state,
-            verbose=verbose, warm_start=warm_start, autosave=autosave,
+            validation_fraction=validation_fraction, streaming=streaming, missing_values=missing_values, device=device,
+            random_state=random_state, verbose=verbose, warm_start=warm_start, autosave=autosave,
         )  # fmt: skip
         self.horizon = horizon
         self.n_copies = n_copies
