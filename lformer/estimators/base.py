@@ -25,10 +25,11 @@ from lformer.estimators.features import Features
 from lformer.estimators.hub import HubMixin
 from lformer.estimators.inputs import as_panel
 from lformer.estimators.naive import Naive, fit_naive, warn_if_it_loses
+from lformer.estimators.suspicion import warn_of_suspects
 from lformer.evaluate import predict
 from lformer.nn import LFormer, LFormerConfig
 from lformer.nn.ensemble import Ensemble
-from lformer.panel import Array, Panel
+from lformer.panel import Array, MissingValues, Panel, check_missing_values
 from lformer.parts import PanelPart, Prepared, Splits, Targets, splits_of
 from lformer.scaling import Scale
 from lformer.splitting import hold_out, hold_out_stratified
@@ -89,6 +90,8 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         patience: epochs without a better validation metric before training stops; None never stops early.
         validation_fraction: share of the training series held out to choose the epoch.
         streaming: build a causal model whose gate looks back only, which `stream` needs.
+        missing_values: numbers that stand for missing values in the series, of training and all later ones: -9999, a
+            list, or by channel, {"sodium": -1}. NaN always does.
         device: of training and prediction. "auto" is CUDA where there is one, else the CPU; "cpu" never a GPU. "gpu"
             insists on one in `fit`, while prediction goes on as "auto": a saved model answers everywhere. On CUDA
             products are rounded to TF32, in both. `model_` stays on the CPU, and a GPU predicts with a copy.
@@ -97,6 +100,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         warm_start: go on from the weights of the last `fit`.
         autosave: folder for the model, as `save` writes it: the final one, or after Ctrl-C the best so far.
 
+    `fit` looks over the series first, and says what seems not to be meant as it stands in a `SuspectDataWarning` each.
     A `fit` that does not end, whatever the reason, leaves the estimator as it was.
     """
 
@@ -113,6 +117,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     patience: int | None = 20
     validation_fraction: float = 0.15
     streaming: bool = False
+    missing_values: MissingValues = None
     device: Literal["auto", "cpu", "gpu"] = "auto"
     random_state: Any = None
     verbose: int = 0
@@ -140,11 +145,12 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         if len(panel) < 2:
             raise ValueError(f"at least 2 series are needed to train and to validate; n_samples={len(panel)}.")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        suspected = warn_of_suspects(panel)
         earlier = deepcopy(_members(self.model_)) if self.warm_start and hasattr(self, "model_") else []
         if not earlier:
             train, _ = self._split(len(panel), seed, groups)
             self.features_ = Features.fit(panel[train])
-            scale = _single(scaling.fit(panel, train, "robust"))
+            scale = _single(scaling.fit(panel.with_missing(suspected), train, "robust"))  # marks have no say in it
         else:
             scale = scale_of(earlier[0])
         panel, targets, task = self._prepare(self.features_.match(panel), targets, task, scale, seed)
@@ -217,7 +223,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
 
     def _series(self, X: Any, reset: bool = False) -> Panel:
         """The series of X; a plain table (n, time) must be as wide as the one of `fit`."""
-        panel, wide = as_panel(X)
+        panel, wide = as_panel(X, self.missing_values, some=not reset)
         if reset:
             self.n_features_in_ = len(panel.channels) if wide is None else wide
             self._is_table = wide is not None
@@ -289,6 +295,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"dropout must be at least 0 and below 1; got {self.dropout}.")
         if not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction must lie between 0 and 1; got {self.validation_fraction}.")
+        check_missing_values(self.missing_values)
         choose(self.device)
 
 
