@@ -28,6 +28,7 @@ from lformer.evaluate import predict
 from lformer.nn import LFormer, LFormerConfig
 from lformer.nn.ensemble import Ensemble
 from lformer.panel import Array, Panel
+from lformer.panel.calendar import Choice, check_calendar
 from lformer.parts import PanelPart, Prepared, Splits, Targets, splits_of
 from lformer.scaling import Scale
 from lformer.splitting import hold_out, hold_out_stratified
@@ -80,6 +81,10 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         patience: epochs without a better validation metric before training stops; None never stops early.
         validation_fraction: share of the training series held out to choose the epoch.
         streaming: build a causal model whose gate looks back only, which `stream` needs.
+        calendar: what the model is told of dates, of rows and of query times. "auto" takes of "hour", "weekday" and
+            "year" those that the training series can show: they are longer than a day, a week or a year, and their
+            stamps differ in it. False for nothing, or a tuple of names. Days and hours are those of the time zone of
+            the stamps, if they have one. Numbers and durations have no calendar.
         device: of training and prediction. "auto" is CUDA where there is one, else the CPU; "cpu" never a GPU. "gpu"
             insists on one in `fit`, while prediction goes on as "auto": a saved model answers everywhere. On CUDA
             products are rounded to TF32, in both. `model_` stays on the CPU, and a GPU predicts with a copy.
@@ -106,6 +111,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         patience: int | None = 10,
         validation_fraction: float = 0.15,
         streaming: bool = False,
+        calendar: Choice = "auto",
         device: Literal["auto", "cpu", "gpu"] = "auto",
         random_state: Any = None,
         verbose: int = 0,
@@ -124,6 +130,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         self.patience = patience
         self.validation_fraction = validation_fraction
         self.streaming = streaming
+        self.calendar = calendar
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -150,7 +157,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         earlier = deepcopy(_members(self.model_)) if self.warm_start and hasattr(self, "model_") else []
         if not earlier:
             train, _ = self._split(len(panel), seed, groups)
-            self.features_ = Features.fit(panel[train])
+            self.features_ = Features.fit(panel[train], self.calendar)
             scale = _single(scaling.fit(panel, train, "robust"))
         else:
             scale = scale_of(earlier[0])
@@ -243,7 +250,10 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     def _part(self, panel: Panel, targets: Targets) -> PanelPart:
         """Series that match, as something to be answered or evaluated."""
         everyone = np.arange(len(panel))
-        return PanelPart(panel, targets, everyone, 0, static=self.features_.static(panel), precise=True)
+        features = self.features_
+        return PanelPart(
+            panel, targets, everyone, 0, static=features.static(panel), precise=True, calendar=features.marks
+        )
 
     @contextmanager
     def _answering(self) -> Iterator[LFormer | Ensemble]:
@@ -259,15 +269,17 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
 
     def _splits(self, prepared: Prepared, task: Task, seed: int) -> Splits[PanelPart]:
         """The parts for the trainer."""
-        name = type(self).__name__
-        return splits_of(prepared, name, task.name, seed, covariates=self.features_.covariates, precise=True)
+        name, features = type(self).__name__, self.features_
+        return splits_of(
+            prepared, name, task.name, seed, covariates=features.covariates, precise=True, calendar=features.marks
+        )
 
     def _config(self, task: Task) -> LFormerConfig:
         return LFormerConfig(
             inputs=len(self.features_.channels), outputs=task.outputs, answer=task.answer, rows="carried",
-            statics=self.features_.covariates.width, embedder="mlp", width=self.width, depth=self.depth,
-            heads=self.heads, pooling="mean_last_max", dropout=self.dropout, causal=self.streaming,
-            gate_norm="prefix" if self.streaming else "sequence",
+            statics=self.features_.covariates.width, marks=self.features_.marks.width, embedder="mlp",
+            width=self.width, depth=self.depth, heads=self.heads, pooling="mean_last_max",
+            dropout=self.dropout, causal=self.streaming, gate_norm="prefix" if self.streaming else "sequence",
         )  # fmt: skip
 
     def _training(self) -> TrainConfig:
@@ -291,6 +303,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"dropout must be at least 0 and below 1; got {self.dropout}.")
         if not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction must lie between 0 and 1; got {self.validation_fraction}.")
+        check_calendar(self.calendar)
         choose(self.device)
 
 

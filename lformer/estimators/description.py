@@ -43,10 +43,12 @@ from lformer.estimators.series import LFormerClassifier, LFormerRegressor
 from lformer.nn import LFormerConfig
 from lformer.nn.ensemble import Ensemble
 from lformer.panel import Array
+from lformer.panel.calendar import HARMONICS, Calendar
 from lformer.panel.stamps import UNITS
+from lformer.panel.zones import read_zone
 from lformer.tasks import Task
 
-FORMAT = 3
+FORMAT = 4
 PARTS = (
     "format", "class", "versions", "parameters", "config", "members", "features", "task", "fitted", "columns",
     "weights",
@@ -122,6 +124,8 @@ def describe(estimator: LFormerEstimator, columns: Mapping[str, Any] | None, wei
             "unit": features.unit,
             "calendar": features.calendar,
             "covariates": [_describe_static(column, coding) for column, coding in features.covariates.columns.items()],
+            "periods": list(features.marks.periods),
+            "zone": features.marks.zone,
         },
         "task": {"shift": list(estimator.task_.shift), "scale": list(estimator.task_.scale)},
         "fitted": {key: plain(getattr(estimator, key), key) for key in (*KINDS[name].found, *FITTED)},
@@ -184,7 +188,7 @@ def _config(stored: Any) -> LFormerConfig:
 
 
 def _features(stored: Any) -> Features:
-    stored = fields(stored, "features", ("channels", "known", "unit", "calendar", "covariates"))
+    stored = fields(stored, "features", ("channels", "known", "unit", "calendar", "covariates", "periods", "zone"))
     known = array(stored["known"], "known")
     if known.dtype.kind != "b" or not known.any():
         raise ValueError("known must be truth values, at least one of them true")
@@ -199,7 +203,20 @@ def _features(stored: Any) -> Features:
         unit=unit,
         calendar=calendar,
         covariates=Covariates(dict(covariates)),
+        marks=_marks(stored["periods"], stored["zone"], calendar),
     )
+
+
+def _marks(periods: Any, zone: Any, calendar: bool) -> Calendar:
+    names = texts(periods, "periods")
+    for name in names:
+        if name not in HARMONICS:
+            raise ValueError(f"periods must be among {', '.join(HARMONICS)}; got {short(name)}")
+    if names and not calendar:
+        raise ValueError("periods are of calendar stamps, and these are numbers")
+    if zone is not None:
+        read_zone(text(zone, "zone"))
+    return Calendar(tuple(names), zone)
 
 
 def _static(entry: Any) -> tuple[str, Coding]:
@@ -270,6 +287,7 @@ def _require_agreement(estimator: Any, config: LFormerConfig) -> None:
         "inputs of the model": (config.inputs, channels),
         "rows of the model": (config.rows, "carried"),
         "static covariates of the model": (config.statics, features.covariates.width),
+        "marks of the model": (config.marks, features.marks.width),
         "place of the answers": (config.answer, estimator.task_.answer),
     }
     if hasattr(estimator, "classes_"):

@@ -16,13 +16,16 @@ from torch import Tensor
 
 from lformer import tasks
 from lformer.estimators.base import LFormerEstimator, all_or_nothing, scale_of
+from lformer.estimators.inputs import require_dates
 from lformer.estimators.naive import RULES, in_deviations, naive
 from lformer.evaluate import evaluate, predict
 from lformer.hiding import hide, random_rows
 from lformer.nn import LFormerConfig
 from lformer.nn.persistence import PersistenceKind
 from lformer.panel import Array, Panel
+from lformer.panel.calendar import Calendar, Choice
 from lformer.panel.stamps import as_stamps, elapsed, missing
+from lformer.panel.zones import zone_of
 from lformer.parts import PanelPart, Targets
 from lformer.scaling import Scale
 from lformer.tasks import Task
@@ -62,7 +65,7 @@ class _RecordEstimator(LFormerEstimator):
         """
         check_is_fitted(self, "model_")
         panel = _informed(self.features_.match(self._series(X)), every=True)
-        asked = _clocks(panel, query_times)
+        asked = _clocks(panel, query_times, self.features_.marks)
         self._check_queries(panel, asked)
         lengths = np.array([len(clock) for clock in asked])
         targets = Targets(
@@ -203,6 +206,7 @@ class LFormerInterpolator(_RecordEstimator):
         patience: int | None = 10,
         validation_fraction: float = 0.15,
         streaming: bool = False,
+        calendar: Choice = "auto",
         device: Literal["auto", "cpu", "gpu"] = "auto",
         random_state: Any = None,
         verbose: int = 0,
@@ -212,8 +216,8 @@ class LFormerInterpolator(_RecordEstimator):
         super().__init__(
             width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr, batch_size=batch_size,
             max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
-            validation_fraction=validation_fraction, streaming=streaming, device=device, random_state=random_state,
-            verbose=verbose, warm_start=warm_start, autosave=autosave,
+            validation_fraction=validation_fraction, streaming=streaming, calendar=calendar, device=device,
+            random_state=random_state, verbose=verbose, warm_start=warm_start, autosave=autosave,
         )  # fmt: skip
         self.hidden = hidden
         self.n_copies = n_copies
@@ -270,6 +274,7 @@ class LFormerForecaster(_RecordEstimator):
         patience: int | None = 10,
         validation_fraction: float = 0.15,
         streaming: bool = False,
+        calendar: Choice = "auto",
         device: Literal["auto", "cpu", "gpu"] = "auto",
         random_state: Any = None,
         verbose: int = 0,
@@ -279,8 +284,8 @@ class LFormerForecaster(_RecordEstimator):
         super().__init__(
             width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr, batch_size=batch_size,
             max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
-            validation_fraction=validation_fraction, streaming=streaming, device=device, random_state=random_state,
-            verbose=verbose, warm_start=warm_start, autosave=autosave,
+            validation_fraction=validation_fraction, streaming=streaming, calendar=calendar, device=device,
+            random_state=random_state, verbose=verbose, warm_start=warm_start, autosave=autosave,
         )  # fmt: skip
         self.horizon = horizon
         self.n_copies = n_copies
@@ -355,7 +360,7 @@ def _only(targets: Targets, wanted: Array) -> Targets:
     return replace(targets, first=first, lengths=ends - first, **kept)
 
 
-def _clocks(panel: Panel, query_times: Any) -> list[Array]:
+def _clocks(panel: Panel, query_times: Any, calendar: Calendar) -> list[Array]:
     """(Q_i,) float64 of each series, in the frame of `panel.times`."""
     if query_times is None:
         raise ValueError(
@@ -369,10 +374,13 @@ def _clocks(panel: Panel, query_times: Any) -> list[Array]:
             f"query_times must be (Q,) or one array for each of the {len(panel)} series; got {len(query_times)} arrays."
         )
     named = zip(query_times, panel.origin, panel.ids.tolist(), strict=True)
-    return [_clock(stamps, origin, panel.unit, f"query_times of series {name!r}") for stamps, origin, name in named]
+    return [
+        _clock(stamps, origin, panel.unit, calendar, f"query_times of series {name!r}")
+        for stamps, origin, name in named
+    ]
 
 
-def _clock(query_times: Any, origin: Any, unit: str, name: str) -> Array:
+def _clock(query_times: Any, origin: Any, unit: str, calendar: Calendar, name: str) -> Array:
     """(Q,) float64 from `origin` to each stamp, negative before it."""
     if not len(query_times):
         return np.zeros(0)
@@ -384,4 +392,6 @@ def _clock(query_times: Any, origin: Any, unit: str, name: str) -> Array:
         raise ValueError(
             f"{name} must be of the kind of the times of X, {np.asarray(origin).dtype}; got {stamps.dtype}."
         )
+    if calendar.width:
+        require_dates(stamps.dtype.kind, zone_of(query_times), calendar.zone, name)
     return elapsed(stamps, np.asarray(origin), unit)

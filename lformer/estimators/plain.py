@@ -131,6 +131,8 @@ def restored(value: Any, name: str) -> Any:
     """What `plain` was given."""
     if not isinstance(value, dict):
         return scalar(value, name)
+    if "tuple" in value:
+        return tuple(scalar(one, name) for one in entries(fields(value, name, ("tuple",))["tuple"], name))
     if "pairs" not in value:
         return array(value, name)
     pairs = [entries(pair, name) for pair in entries(fields(value, name, ("pairs",))["pairs"], name)]
@@ -144,9 +146,11 @@ def restored(value: Any, name: str) -> Any:
 
 
 def plain(value: Any, name: str) -> Any:
-    """What JSON can hold and `restored` brings back: numbers, text, arrays with their type, dicts as pairs."""
+    """What JSON can hold and `restored` brings back: numbers, text, tuples, arrays with their type, dicts as pairs."""
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, tuple):
+        return {"tuple": [scalar(plain(item, name), name) for item in value]}
     if isinstance(value, dict):
         return {"pairs": [[plain(key, name), plain(item, name)] for key, item in value.items()]}
     if isinstance(value, np.ndarray) and value.ndim == 1:

@@ -16,6 +16,7 @@ from lformer import tasks
 from lformer.estimators.base import LFormerEstimator, all_or_nothing, classification, mean_and_deviation
 from lformer.estimators.inputs import series_weights
 from lformer.panel import Array, Panel
+from lformer.panel.calendar import Choice
 from lformer.parts import Targets
 
 
@@ -51,6 +52,7 @@ class LFormerPointClassifier(LFormerEstimator):
         patience: int | None = 10,
         validation_fraction: float = 0.15,
         streaming: bool = False,
+        calendar: Choice = "auto",
         device: Literal["auto", "cpu", "gpu"] = "auto",
         random_state: Any = None,
         verbose: int = 0,
@@ -60,8 +62,8 @@ class LFormerPointClassifier(LFormerEstimator):
         super().__init__(
             width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr, batch_size=batch_size,
             max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
-            validation_fraction=validation_fraction, streaming=streaming, device=device, random_state=random_state,
-            verbose=verbose, warm_start=warm_start, autosave=autosave,
+            validation_fraction=validation_fraction, streaming=streaming, calendar=calendar, device=device,
+            random_state=random_state, verbose=verbose, warm_start=warm_start, autosave=autosave,
         )  # fmt: skip
         self.class_weight = class_weight
 

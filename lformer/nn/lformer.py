@@ -37,6 +37,8 @@ class LFormerConfig:
         answer: "series" pools the valid rows; "step" answers at every row; "query" at `batch.query_times`.
         rows: what a row holds: "values" (paper), "observed" or "carried", see `RowEncoder`.
         statics: S, numbers of static covariates, from `batch.static`.
+        marks: M, numbers known in advance of every row and query, such as the calendar, from `batch.marks`; the paper
+            has none.
         persistence: "latest" or "line" adds the answer to a simple guess in the units of the inputs, see `Persistence`;
             "none" is the paper's.
         width, depth, heads: D, number of mixers, H.
@@ -58,6 +60,7 @@ class LFormerConfig:
     answer: Answer = "series"
     rows: Rows = "values"
     statics: int = 0
+    marks: int = 0
     persistence: PersistenceKind = "none"
     width: int = 64
     depth: int = 2
@@ -94,6 +97,8 @@ class LFormerConfig:
             raise ValueError(f"dropout must be at least 0 and below 1; got {self.dropout}.")
 
         check_rows(self)
+        if self.marks < 0 or (self.marks and self.embedder == "frames"):
+            raise ValueError(f'marks must be at least 0, and 0 with embedder="frames"; got {self.marks}.')
         if self.persistence == "line" and self.causal:
             raise ValueError(
                 'persistence="line" reads the next observation, which a causal model must not. Use "latest".'
@@ -162,7 +167,7 @@ class LFormer(nn.Module):
     def __init__(self, config: LFormerConfig) -> None:
         super().__init__()
         self.config = config
-        self.rows = RowEncoder(config.inputs, config.rows, config.statics, config.persistence)
+        self.rows = RowEncoder(config.inputs, config.rows, config.statics, config.persistence, config.marks)
         self.embedder = Embedder(
             self.rows.width, config.width, config.embedder, config.embedder_layers, config.time_embedding
         )
@@ -255,13 +260,14 @@ class LFormer(nn.Module):
             static=static,
         )
 
-    def step(self, values: Tensor, delta: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, values: Tensor, delta: Tensor, state: State, marks: Tensor | None = None) -> tuple[Tensor, State]:
         """One row per series: what was seen, and how long after the row before.
 
         Args:
             values: (B, *C); NaN where nothing was observed.
             delta: (B,) interval since the latest row; 0 at the first row of a series.
             state: from `init_state`, `step` or `forward(..., return_state=True)`.
+            marks: (B, M) numbers known in advance of this row, if the model reads any.
 
         Returns:
             (B, O), the answer for the series so far or for this row, and the new state.
@@ -270,7 +276,7 @@ class LFormer(nn.Module):
             raise RuntimeError('step answers at the row it is given; a model with answer="query" answers elsewhere.')
         checks.row_valid(values, delta, len(state.rows), self.config.inputs, self.first_interval.dtype)
         time = state.time + delta.to(state.time.dtype)
-        row = _one_row(values, time, state)
+        row = _one_row(values, time, state, marks)
         gap = torch.where(state.rows > 0, delta.to(values.dtype), self._first(values.dtype))
         encoded = self.rows(row, state.past)
         x = self.embedder(encoded.rows, self._clock(row.times)).squeeze(1)
@@ -342,7 +348,7 @@ def _finite(answer: Tensor) -> Tensor:
     return answer
 
 
-def _one_row(values: Tensor, time: Tensor, state: State) -> IrregularBatch:
+def _one_row(values: Tensor, time: Tensor, state: State, marks: Tensor | None) -> IrregularBatch:
     """(B, *C) with NaN where nothing was observed, (B,) -> a batch of one row per series."""
     observed = ~torch.isnan(values)
     return IrregularBatch(
@@ -353,6 +359,7 @@ def _one_row(values: Tensor, time: Tensor, state: State) -> IrregularBatch:
         lengths=torch.ones_like(state.rows),
         start=torch.zeros_like(time),
         static=state.static,
+        marks=None if marks is None else marks[:, None],
     )
 
 

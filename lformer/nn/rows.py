@@ -6,7 +6,8 @@
 
 It sees values, times and what was observed, not the future, and keeps a state: a whole series, pieces of it and single
 rows are encoded alike. Only where answers start from the line between neighbours do "carried" rows also hold the next
-value of each channel and how far it is. Static covariates are appended to every row, the same in each.
+value of each channel and how far it is. Static covariates are appended to every row, the same in each, and marks, which
+are known in advance, to every row and query.
 """
 
 from __future__ import annotations
@@ -74,19 +75,22 @@ class RowEncoder(nn.Module):
         kind: what a row holds, see above.
         statics: S, numbers of static covariates appended to every row, from `batch.static`.
         persistence: what answers start from, see `Persistence`; "line" reads the next observations.
+        marks: M, numbers known in advance that are appended to rows and queries, from `batch.marks`.
 
     What must be fitted is held in buffers: `shift`, `scale`, `low` and `high` (C,) of the values (not with "values",
     which is the paper's: as they come), and the typical `interval` and `span` of a series, in the data's unit of time.
     """
 
-    def __init__(self, inputs: int, kind: Rows = "values", statics: int = 0, persistence: str = "none") -> None:
+    def __init__(
+        self, inputs: int, kind: Rows = "values", statics: int = 0, persistence: str = "none", marks: int = 0
+    ) -> None:
         super().__init__()
         one_of("rows", kind, Rows)
-        self.inputs, self.kind, self.statics = inputs, kind, statics
+        self.inputs, self.kind, self.statics, self.marks = inputs, kind, statics, marks
         self.guesses = persistence != "none"
         self.keeps_known = self.guesses or kind == "carried"
         self.looks_ahead = persistence == "line"
-        self.plain = kind == "values" and statics == 0
+        self.plain = kind == "values" and statics == 0 and marks == 0
         self.shift: Tensor
         self.scale: Tensor
         self.low: Tensor
@@ -114,7 +118,7 @@ class RowEncoder(nn.Module):
         """W, numbers per row."""
         C = self.inputs
         carried = (5 if self.looks_ahead else 3) * C + 2
-        return {"values": C, "observed": 2 * C, "carried": carried}[self.kind] + self.statics
+        return {"values": C, "observed": 2 * C, "carried": carried}[self.kind] + self.statics + self.marks
 
     def forward(self, batch: IrregularBatch, past: Past | None = None) -> Encoded:
         """The rows of the batch, from where the series stand."""
@@ -130,7 +134,7 @@ class RowEncoder(nn.Module):
             assert known is not None
             after = None if ahead is None else ahead.after_rows()
             parts = self._carried(known.after_rows(), after, observed, batch.times, _gaps(batch, past))
-        return Encoded(self._with_static(parts, batch), known, ahead)
+        return Encoded(self._completed(parts, batch, batch.marks), known, ahead)
 
     def queries(self, batch: IrregularBatch, encoded: Encoded, past: Past | None = None) -> Tensor:
         """(B, Q, W), rows at the query times in which nothing was observed.
@@ -141,9 +145,11 @@ class RowEncoder(nn.Module):
         asked = batch.query_times
         assert asked is not None
         if self.kind != "carried" or not self.guesses:
-            width = batch.values.shape[2:] if self.kind == "values" else (self.width - self.statics,)
+            width = batch.values.shape[2:] if self.kind == "values" else (self.width - self.statics - self.marks,)
             dtype = batch.values.dtype if self.kind == "values" else self.shift.dtype
-            return self._with_static([batch.values.new_zeros(*asked.shape, *width, dtype=dtype)], batch)
+            return self._completed(
+                [batch.values.new_zeros(*asked.shape, *width, dtype=dtype)], batch, batch.query_marks
+            )
         assert encoded.known is not None
         count = rows_until(batch.times, batch.lengths, asked)
         last = torch.cat([_last_time(batch, past)[:, None], batch.times], dim=1).gather(1, count)
@@ -151,7 +157,7 @@ class RowEncoder(nn.Module):
         now = encoded.known.at(count)
         after = None if encoded.ahead is None else encoded.ahead.at(count)
         nothing = torch.zeros_like(now.latest, dtype=torch.bool)
-        return self._with_static(self._carried(now, after, nothing, asked, gap), batch)
+        return self._completed(self._carried(now, after, nothing, asked, gap), batch, batch.query_marks)
 
     def scaled(self, batch: IrregularBatch) -> tuple[Tensor, Tensor]:
         """(B, L, C) values near 1, 0 where nothing was observed, and what was; nothing is on padding."""
@@ -185,13 +191,16 @@ class RowEncoder(nn.Module):
         interval, span = self.interval.to(dtype), self.span.to(dtype)
         return torch.log1p(duration.clamp(min=0).to(dtype) / interval) / torch.log1p(span / interval)
 
-    def _with_static(self, parts: list[Tensor], batch: IrregularBatch) -> Tensor:
+    def _completed(self, parts: list[Tensor], batch: IrregularBatch, marks: Tensor | None) -> Tensor:
+        """(B, N, W), rows or queries with static covariates and marks."""
         if self.statics:
             if batch.static is None or batch.static.shape[1:] != (self.statics,):
                 found = "none" if batch.static is None else tuple(batch.static.shape[1:])
                 raise ValueError(f"the model needs {self.statics} numbers of static covariates; the batch has {found}.")
             rows = parts[0].shape[1]
             parts = [*parts, batch.static.to(parts[0].dtype)[:, None].expand(-1, rows, -1)]
+        if self.marks:
+            parts = [*parts, checked_marks(marks, self.marks).to(parts[0].dtype)]
         return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
 
     def _before(self, batch: IrregularBatch, past: Past | None) -> Known:
@@ -199,6 +208,17 @@ class RowEncoder(nn.Module):
             return past.known
         like = batch.values if self.kind == "values" else self.shift
         return nothing_known(batch.values.shape[0], self.inputs, like, batch.times.dtype)
+
+
+def checked_marks(marks: Tensor | None, count: int) -> Tensor:
+    """The marks of rows or queries, if there are as many as the model reads."""
+    if marks is None or marks.shape[2] != count:
+        found = "none" if marks is None else marks.shape[2]
+        raise ValueError(
+            f"the model reads {count} marks, numbers known in advance of every row and query; the batch has {found}. "
+            "Give them as IrregularBatch.build(..., marks=, query_marks=), or to step(..., marks=)."
+        )
+    return marks
 
 
 def fit_clock(model: nn.Module, batches: Sequence[IrregularBatch]) -> None:
