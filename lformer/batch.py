@@ -41,7 +41,7 @@ class IrregularBatch:
         targets: what is to be predicted, of any shape (B, ...).
         targets_observed: bool like `targets`, False where a target does not count; None if all valid ones do.
         targets_given: bool like `targets`, True where a target was also among the values; None if none was.
-        weights: (B,) how much each series counts in the loss; None if all count 1.
+        weights: (B,) how much each series counts in the loss, or (B, C) each of its channels; None if all count 1.
         index: (B,) which series of its part each one is; None if they are in order.
     """
 

@@ -35,7 +35,7 @@ class Targets:
         times: (M,) of the queries, in the frame of the panel's times. What is asked of a series without rows has no
             time: there is nothing to count it from.
         first, lengths: (n,) the queries of each series.
-        weights: (n,) how much each series counts in the loss; None if all count 1.
+        weights: (n,) how much each series counts in the loss, or (n, C) each of its channels; None if all count 1.
     """
 
     values: Array

@@ -158,7 +158,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         if not earlier:
             train, _ = self._split(len(panel), seed, groups)
             self.features_ = Features.fit(panel[train], self.calendar)
-            scale = _single(scaling.fit(panel, train, "robust"))
+            scale = self._scale(panel[train])
         else:
             scale = scale_of(earlier[0])
         panel, targets, task = self._prepare(self.features_.match(panel), targets, task, scale, seed)
@@ -260,6 +260,10 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         """The model on the device it answers on; inside, products are rounded there as in training."""
         with rounding(self._training()):
             yield placed(self.model_, choose(self.device))
+
+    def _scale(self, train: Panel) -> Scale:
+        """How the values of a channel are scaled, by the training series."""
+        return _single(scaling.fit(train, np.arange(len(train)), "robust"))
 
     def _prepare(
         self, panel: Panel, targets: Targets, task: Task, scale: Scale, seed: int

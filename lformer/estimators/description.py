@@ -43,7 +43,7 @@ from lformer.estimators.series import LFormerClassifier, LFormerRegressor
 from lformer.nn import LFormerConfig
 from lformer.nn.ensemble import Ensemble
 from lformer.panel import Array
-from lformer.panel.calendar import HARMONICS, Calendar
+from lformer.panel.calendar import HARMONICS, Calendar, check_calendar
 from lformer.panel.stamps import UNITS
 from lformer.panel.zones import read_zone
 from lformer.tasks import Task
@@ -169,6 +169,7 @@ def _unfitted(kind: type[LFormerEstimator], stored: Any) -> LFormerEstimator:
         positive(given["horizon"], "horizon")
     if "hidden" in given and not 0 < number(given["hidden"], "hidden") < 1:
         raise ValueError(f"hidden must lie between 0 and 1; got {given['hidden']}")
+    check_calendar(given["calendar"])
     return kind(**given)
 
 
@@ -234,7 +235,8 @@ def _task(kind: Kind, config: LFormerConfig, stored: Any) -> Task:
     scale = [positive(one, "scale") for one in entries(stored["scale"], "scale")]
     if bool(scale) == ("classes_" in kind.found):
         raise ValueError("the scale of the answers is missing" if not scale else "classes have no scale")
-    return replace(kind.task(config.outputs), shift=shift, scale=scale)
+    task = kind.task(config.outputs)
+    return replace(tasks.in_own_units(task) if config.series_scale else task, shift=shift, scale=scale)
 
 
 def _classes(stored: Any, name: str) -> Array:

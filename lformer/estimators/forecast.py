@@ -18,9 +18,11 @@ from lformer import tasks
 from lformer.estimators.base import LFormerEstimator, all_or_nothing, scale_of
 from lformer.estimators.inputs import require_dates
 from lformer.estimators.naive import RULES, in_deviations, naive
+from lformer.estimators.own_units import own_weights, wants_own_scale, widened
 from lformer.evaluate import evaluate, predict
 from lformer.hiding import hide, random_rows
-from lformer.nn import LFormerConfig
+from lformer.nn import LFormer, LFormerConfig
+from lformer.nn.ensemble import Ensemble
 from lformer.nn.persistence import PersistenceKind
 from lformer.panel import Array, Panel
 from lformer.panel.calendar import Calendar, Choice
@@ -36,6 +38,8 @@ class _RecordEstimator(LFormerEstimator):
 
     n_copies: int
     persistence: bool
+    series_scale: bool | Literal["auto"]
+    _own: bool  # whether series are on their own scale, as the last `fit` found out
     _task_name: str
 
     @all_or_nothing
@@ -49,6 +53,8 @@ class _RecordEstimator(LFormerEstimator):
             raise ValueError(
                 f"at least 2 series with rows to hide are needed to train and to validate; n_samples={len(panel)}."
             )
+        if self.warm_start and hasattr(self, "model_"):
+            self._own = self.model_.config.series_scale
         copies = panel[np.tile(np.arange(len(panel)), self.n_copies)]
         nothing = Targets(values=np.zeros((0, len(panel.channels)), np.float32), at="queries")
         return self._fit(copies, nothing, record_task(self._task_name, len(panel.channels)))
@@ -84,7 +90,7 @@ class _RecordEstimator(LFormerEstimator):
         check_is_fitted(self, "model_")
         part = self._with_hidden_rows(X)
         with self._answering() as model:
-            return -evaluate(model, self.task_, part, self.batch_size)["mse_unseen"]
+            return -evaluate(model, self.task_, part, self.batch_size)[self.task_.monitor]
 
     def baseline_score(self, X: Any, y: None = None) -> float:
         """What `score` would be with the best of the simple rules that `compare` knows."""
@@ -99,7 +105,7 @@ class _RecordEstimator(LFormerEstimator):
         check_is_fitted(self, "model_")
         part = self._with_hidden_rows(X)
         with self._answering() as model:
-            scores = {type(self).__name__: -evaluate(model, self.task_, part, self.batch_size)["mse_unseen"]}
+            scores = {type(self).__name__: -evaluate(model, self.task_, part, self.batch_size)[self.task_.monitor]}
         part, task = in_deviations(part, self.task_, scale_of(self.model_))
         rules = {name: naive(name, task.outputs, task) for name in RULES[task.name]}
         for rule in rules.values():
@@ -107,7 +113,7 @@ class _RecordEstimator(LFormerEstimator):
         if self._naive is not None:
             rules = self._naive.rules
         return scores | {
-            name: -evaluate(rule, task, part, self.batch_size)["mse_unseen"] for name, rule in rules.items()
+            name: -evaluate(rule, task, part, self.batch_size)[task.monitor] for name, rule in rules.items()
         }
 
     def _with_hidden_rows(self, X: Any) -> PanelPart:
@@ -116,7 +122,11 @@ class _RecordEstimator(LFormerEstimator):
         panel = panel[self._usable(panel)].compact()
         if not len(panel):
             raise ValueError("no series has rows to hide, so there is nothing to compare with.")
-        return self._part(*self._hide(panel, scale_of(self.model_), seed=0, copies=1))
+        scale = scale_of(self.model_)
+        shown, asked = self._hide(panel, scale, seed=0, copies=1)
+        if self.model_.config.series_scale:
+            asked = replace(asked, weights=own_weights(panel, scale, typical_spread(self.model_)))
+        return self._part(shown, asked)
 
     @abstractmethod
     def _usable(self, panel: Panel) -> Array:
@@ -136,9 +146,24 @@ class _RecordEstimator(LFormerEstimator):
     def _prepare(
         self, panel: Panel, targets: Targets, task: Task, scale: Scale, seed: int
     ) -> tuple[Panel, Targets, Task]:
-        """Rows that stay, and the values of those that are asked for; errors count in deviations of a channel."""
-        shown, asked = self._hide(panel.compact(), scale, seed, self.n_copies)
+        """Rows that stay, and the values of those that are asked for.
+
+        Errors count in deviations of a channel; of series on their own scale, in their spreads.
+        """
+        panel = panel.compact()
+        shown, asked = self._hide(panel, scale, seed, self.n_copies)
+        if self._own:
+            asked, task = replace(asked, weights=own_weights(panel, scale)), tasks.in_own_units(task)
         return shown, asked, replace(task, shift=scale.shift.tolist(), scale=scale.scale.tolist())
+
+    def _scale(self, train: Panel) -> Scale:
+        """With wider bounds for series on their own scale, which is decided here."""
+        scale = super()._scale(train)
+        self._own = bool(self.series_scale)
+        if self.series_scale == "auto":
+            dated = self.features_.marks.width > 0  # then each series has a season of its own
+            self._own = not self.streaming and (dated or wants_own_scale(train, scale))
+        return widened(scale) if self._own else scale
 
     def _hide(self, panel: Panel, scale: Scale, seed: int, copies: int) -> tuple[Panel, Targets]:
         """Rows that stay, and the values that are asked for, wild ones at their bounds as among the inputs."""
@@ -149,8 +174,10 @@ class _RecordEstimator(LFormerEstimator):
     def _config(self, task: Task) -> LFormerConfig:
         kind: PersistenceKind = "none"
         if self.persistence:  # the line where the future may be read
-            kind = "line" if self._task_name == "interpolate" and not self.streaming else "latest"
-        return replace(super()._config(task), time_embedding="relative", persistence=kind)
+            kind = "recent" if self._own else "latest"
+            if self._task_name == "interpolate" and not self.streaming:
+                kind = "line"
+        return replace(super()._config(task), time_embedding="relative", persistence=kind, series_scale=self._own)
 
     def _split(self, n: int, seed: int, groups: Array | None) -> tuple[Array, Array]:
         """All copies of a series go to the same side."""
@@ -163,6 +190,12 @@ class _RecordEstimator(LFormerEstimator):
         super()._check_parameters()
         if not self.n_copies >= 1:
             raise ValueError(f"n_copies must be at least 1; got {self.n_copies}.")
+        if self.series_scale is not True and self.series_scale is not False and self.series_scale != "auto":
+            raise ValueError(f'series_scale must be True, False or "auto"; got {self.series_scale!r}.')
+        if self.series_scale is True and self.streaming:
+            raise ValueError(
+                "series_scale=True reads the whole series, which a streaming model cannot. Use series_scale=False."
+            )
 
 
 class LFormerInterpolator(_RecordEstimator):
@@ -194,6 +227,7 @@ class LFormerInterpolator(_RecordEstimator):
         hidden: float = 0.5,
         n_copies: int = 4,
         persistence: bool = True,
+        series_scale: bool | Literal["auto"] = "auto",
         width: int = 64,
         depth: int = 2,
         heads: int = 4,
@@ -222,6 +256,7 @@ class LFormerInterpolator(_RecordEstimator):
         self.hidden = hidden
         self.n_copies = n_copies
         self.persistence = persistence
+        self.series_scale = series_scale
 
     def _usable(self, panel: Panel) -> Array:
         return (panel.lengths >= 2) & (self.hidden * panel.lengths >= 1)
@@ -262,6 +297,7 @@ class LFormerForecaster(_RecordEstimator):
         horizon: float | None = None,
         n_copies: int = 4,
         persistence: bool = True,
+        series_scale: bool | Literal["auto"] = "auto",
         width: int = 64,
         depth: int = 2,
         heads: int = 4,
@@ -290,6 +326,7 @@ class LFormerForecaster(_RecordEstimator):
         self.horizon = horizon
         self.n_copies = n_copies
         self.persistence = persistence
+        self.series_scale = series_scale
 
     def _usable(self, panel: Panel) -> Array:
         return _last_times(panel) > panel.first_times()
@@ -324,6 +361,13 @@ class LFormerForecaster(_RecordEstimator):
 def record_task(name: str, channels: int) -> Task:
     """Trained on all that is asked, selected by what was hidden."""
     return replace(tasks.records(name, channels, "query"), monitor="mse_unseen")
+
+
+def typical_spread(model: LFormer | Ensemble) -> Tensor:
+    """(C,) of a series, as a model on their own scale holds it."""
+    own = (model.models[0] if isinstance(model, Ensemble) else model).rows.own
+    assert own is not None
+    return own.typical
 
 
 def _informed(panel: Panel, every: bool = False) -> Panel:

@@ -15,6 +15,7 @@ from lformer.nn.dropout import Dropout
 from lformer.nn.embedder import Embedder, Embedding, TimeEmbedding
 from lformer.nn.known import Known, Past, nothing_known
 from lformer.nn.mixer import FeedForward, LiquidMixer, SwiGLU, can_fill, fill_intervals
+from lformer.nn.own_scale import check_own_scale
 from lformer.nn.persistence import PersistenceKind, guess, start_from_guess
 from lformer.nn.predictor import Answer, Pool, Pooling, head
 from lformer.nn.query import Merged, check_answer, merge
@@ -39,8 +40,9 @@ class LFormerConfig:
         statics: S, numbers of static covariates, from `batch.static`.
         marks: M, numbers known in advance of every row and query, such as the calendar, from `batch.marks`; the paper
             has none.
-        persistence: "latest" or "line" adds the answer to a simple guess in the units of the inputs, see `Persistence`;
-            "none" is the paper's.
+        series_scale: whether values, and answers in their units, are in units of their own series, see `OwnScale`.
+        persistence: "latest", "recent" or "line" adds the answer to a simple guess in the units of the inputs, see
+            `Persistence`; "none" is the paper's.
         width, depth, heads: D, number of mixers, H.
         hidden: inner width of the channel mixer; 2.75 D if None.
         embedder, embedder_layers, time_embedding: see `Embedder`.
@@ -61,6 +63,7 @@ class LFormerConfig:
     rows: Rows = "values"
     statics: int = 0
     marks: int = 0
+    series_scale: bool = False
     persistence: PersistenceKind = "none"
     width: int = 64
     depth: int = 2
@@ -99,9 +102,15 @@ class LFormerConfig:
         check_rows(self)
         if self.marks < 0 or (self.marks and self.embedder == "frames"):
             raise ValueError(f'marks must be at least 0, and 0 with embedder="frames"; got {self.marks}.')
+        if self.series_scale:
+            check_own_scale(self)
         if self.persistence == "line" and self.causal:
             raise ValueError(
                 'persistence="line" reads the next observation, which a causal model must not. Use "latest".'
+            )
+        if self.persistence == "recent" and self.causal:
+            raise ValueError(
+                'persistence="recent" needs more of the past than the state of a causal model holds. Use "latest".'
             )
 
     def mixer(self) -> LiquidMixer:
@@ -167,7 +176,9 @@ class LFormer(nn.Module):
     def __init__(self, config: LFormerConfig) -> None:
         super().__init__()
         self.config = config
-        self.rows = RowEncoder(config.inputs, config.rows, config.statics, config.persistence, config.marks)
+        self.rows = RowEncoder(
+            config.inputs, config.rows, config.statics, config.persistence, config.marks, config.series_scale
+        )
         self.embedder = Embedder(
             self.rows.width, config.width, config.embedder, config.embedder_layers, config.time_embedding
         )
@@ -176,7 +187,9 @@ class LFormer(nn.Module):
         self.pool = Pool(config.width, config.pooling)
         pooled = config.answer == "series"
         self.head = head(self.pool.outputs if pooled else config.width, config.outputs, config.head_layers)
-        self.persistence = None if config.persistence == "none" else start_from_guess(self.head, config.inputs)
+        self.persistence = (
+            None if config.persistence == "none" else start_from_guess(self.head, config.inputs, config.persistence)
+        )
         self.register_buffer("first_interval", torch.tensor(1.0))
         self.first_interval: Tensor
 
@@ -315,7 +328,12 @@ class LFormer(nn.Module):
 
     def _from_guess(self, prediction: Tensor, batch: IrregularBatch, encoded: Encoded) -> Tensor:
         """The answers, added to what one would say without a model where that is wanted."""
-        return prediction if self.persistence is None else prediction + guess(self.persistence, batch, encoded)
+        if self.persistence is not None:
+            prediction = prediction + guess(self.persistence, batch, encoded, self.rows.interval)
+        if encoded.own is not None:
+            marks = batch.marks if batch.query_times is None else batch.query_marks
+            prediction = encoded.own.restore(prediction, marks)
+        return prediction
 
     def _first(self, dtype: torch.dtype) -> Tensor:
         """The first interval of a series that must not look ahead."""

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from lformer.batch import IrregularBatch, median_interval, median_span
 from lformer.nn.attention import one_of
 from lformer.nn.known import Ahead, Known, Past, follow, look_ahead, nothing_known
+from lformer.nn.own_scale import Own, OwnScale
 from lformer.nn.query import rows_until
 
 Rows = Literal["values", "observed", "carried"]
@@ -65,6 +66,7 @@ class Encoded(NamedTuple):
     rows: Tensor  # (B, L, W)
     known: Known | None  # (B, L + 1, C) before the first and after each row; None where nobody asks
     ahead: Ahead | None  # (B, L + 1, C) likewise, the next observations
+    own: Own | None = None  # how the values of each series are scaled, if by its own
 
 
 class RowEncoder(nn.Module):
@@ -76,13 +78,20 @@ class RowEncoder(nn.Module):
         statics: S, numbers of static covariates appended to every row, from `batch.static`.
         persistence: what answers start from, see `Persistence`; "line" reads the next observations.
         marks: M, numbers known in advance that are appended to rows and queries, from `batch.marks`.
+        series_scale: whether values are in units of their own series, see `OwnScale`; its features are appended too.
 
     What must be fitted is held in buffers: `shift`, `scale`, `low` and `high` (C,) of the values (not with "values",
     which is the paper's: as they come), and the typical `interval` and `span` of a series, in the data's unit of time.
     """
 
     def __init__(
-        self, inputs: int, kind: Rows = "values", statics: int = 0, persistence: str = "none", marks: int = 0
+        self,
+        inputs: int,
+        kind: Rows = "values",
+        statics: int = 0,
+        persistence: str = "none",
+        marks: int = 0,
+        series_scale: bool = False,
     ) -> None:
         super().__init__()
         one_of("rows", kind, Rows)
@@ -90,7 +99,8 @@ class RowEncoder(nn.Module):
         self.guesses = persistence != "none"
         self.keeps_known = self.guesses or kind == "carried"
         self.looks_ahead = persistence == "line"
-        self.plain = kind == "values" and statics == 0 and marks == 0
+        self.plain = kind == "values" and statics == 0 and marks == 0 and not series_scale
+        self.own = OwnScale(inputs, marks) if series_scale else None
         self.shift: Tensor
         self.scale: Tensor
         self.low: Tensor
@@ -114,17 +124,25 @@ class RowEncoder(nn.Module):
         return f"inputs={self.inputs}, kind={self.kind!r}, statics={self.statics}"
 
     @property
+    def _owns(self) -> int:
+        return 0 if self.own is None else self.own.width
+
+    @property
     def width(self) -> int:
         """W, numbers per row."""
         C = self.inputs
         carried = (5 if self.looks_ahead else 3) * C + 2
-        return {"values": C, "observed": 2 * C, "carried": carried}[self.kind] + self.statics + self.marks
+        return {"values": C, "observed": 2 * C, "carried": carried}[self.kind] + self.statics + self.marks + self._owns
 
     def forward(self, batch: IrregularBatch, past: Past | None = None) -> Encoded:
         """The rows of the batch, from where the series stand."""
         if self.plain and not self.keeps_known:
             return Encoded(batch.values, None, None)
         values, observed = self.scaled(batch)
+        own = None
+        if self.own is not None:
+            own = self.own(values, observed, batch.marks)
+            values = own.remove(values, observed, batch.marks)
         known = follow(values, observed, batch.times, self._before(batch, past)) if self.keeps_known else None
         ahead = look_ahead(values, observed, batch.times) if self.looks_ahead else None
         parts = [values]
@@ -134,7 +152,7 @@ class RowEncoder(nn.Module):
             assert known is not None
             after = None if ahead is None else ahead.after_rows()
             parts = self._carried(known.after_rows(), after, observed, batch.times, _gaps(batch, past))
-        return Encoded(self._completed(parts, batch, batch.marks), known, ahead)
+        return Encoded(self._completed(parts, batch, batch.marks, own), known, ahead, own)
 
     def queries(self, batch: IrregularBatch, encoded: Encoded, past: Past | None = None) -> Tensor:
         """(B, Q, W), rows at the query times in which nothing was observed.
@@ -145,11 +163,14 @@ class RowEncoder(nn.Module):
         asked = batch.query_times
         assert asked is not None
         if self.kind != "carried" or not self.guesses:
-            width = batch.values.shape[2:] if self.kind == "values" else (self.width - self.statics - self.marks,)
-            dtype = batch.values.dtype if self.kind == "values" else self.shift.dtype
-            return self._completed(
-                [batch.values.new_zeros(*asked.shape, *width, dtype=dtype)], batch, batch.query_marks
+            width = (
+                batch.values.shape[2:]
+                if self.kind == "values"
+                else (self.width - self.statics - self.marks - self._owns,)
             )
+            dtype = batch.values.dtype if self.kind == "values" else self.shift.dtype
+            nothing = batch.values.new_zeros(*asked.shape, *width, dtype=dtype)
+            return self._completed([nothing], batch, batch.query_marks, encoded.own)
         assert encoded.known is not None
         count = rows_until(batch.times, batch.lengths, asked)
         last = torch.cat([_last_time(batch, past)[:, None], batch.times], dim=1).gather(1, count)
@@ -157,7 +178,8 @@ class RowEncoder(nn.Module):
         now = encoded.known.at(count)
         after = None if encoded.ahead is None else encoded.ahead.at(count)
         nothing = torch.zeros_like(now.latest, dtype=torch.bool)
-        return self._completed(self._carried(now, after, nothing, asked, gap), batch, batch.query_marks)
+        parts = self._carried(now, after, nothing, asked, gap)
+        return self._completed(parts, batch, batch.query_marks, encoded.own)
 
     def scaled(self, batch: IrregularBatch) -> tuple[Tensor, Tensor]:
         """(B, L, C) values near 1, 0 where nothing was observed, and what was; nothing is on padding."""
@@ -191,8 +213,8 @@ class RowEncoder(nn.Module):
         interval, span = self.interval.to(dtype), self.span.to(dtype)
         return torch.log1p(duration.clamp(min=0).to(dtype) / interval) / torch.log1p(span / interval)
 
-    def _completed(self, parts: list[Tensor], batch: IrregularBatch, marks: Tensor | None) -> Tensor:
-        """(B, N, W), rows or queries with static covariates and marks."""
+    def _completed(self, parts: list[Tensor], batch: IrregularBatch, marks: Tensor | None, own: Own | None) -> Tensor:
+        """(B, N, W), rows or queries with static covariates, marks, and what the series is like."""
         if self.statics:
             if batch.static is None or batch.static.shape[1:] != (self.statics,):
                 found = "none" if batch.static is None else tuple(batch.static.shape[1:])
@@ -201,6 +223,8 @@ class RowEncoder(nn.Module):
             parts = [*parts, batch.static.to(parts[0].dtype)[:, None].expand(-1, rows, -1)]
         if self.marks:
             parts = [*parts, checked_marks(marks, self.marks).to(parts[0].dtype)]
+        if own is not None:
+            parts = [*parts, *own.features(parts[0].shape[1], marks)]
         return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
 
     def _before(self, batch: IrregularBatch, past: Past | None) -> Known:
@@ -229,6 +253,8 @@ def fit_clock(model: nn.Module, batches: Sequence[IrregularBatch]) -> None:
         if isinstance(module, RowEncoder):
             module.interval.fill_(interval)
             module.span.fill_(span)
+            if module.own is not None:
+                module.own.fit([(*module.scaled(batch), batch.marks) for batch in batches])
     if isinstance(first := getattr(model, "first_interval", None), Tensor):
         first.fill_(interval)
 
