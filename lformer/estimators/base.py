@@ -176,6 +176,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
                 with seeded(seed + n):
                     model = LFormer(self._config(task))
                 model.rows.set_scale(*map(torch.from_numpy, (scale.shift, scale.scale, scale.low, scale.high)))
+                self._begin(model, task, splits)
             epochs: list[dict[str, float]] = []
             bar = bool(self.verbose)
             try:
@@ -277,6 +278,9 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         return splits_of(
             prepared, name, task.name, seed, covariates=features.covariates, precise=True, calendar=features.marks
         )
+
+    def _begin(self, model: LFormer, task: Task, splits: Splits[PanelPart]) -> None:
+        """What is done with a new model before it is trained."""
 
     def _config(self, task: Task) -> LFormerConfig:
         return LFormerConfig(

@@ -18,7 +18,7 @@ from lformer import tasks
 from lformer.estimators.base import LFormerEstimator, all_or_nothing, scale_of
 from lformer.estimators.inputs import require_dates
 from lformer.estimators.naive import RULES, in_deviations, naive
-from lformer.estimators.own_units import own_weights, wants_own_scale, widened
+from lformer.estimators.own_units import fit_start, own_weights, wants_own_scale, widened
 from lformer.evaluate import evaluate, predict
 from lformer.hiding import hide, random_rows
 from lformer.nn import LFormer, LFormerConfig
@@ -28,7 +28,7 @@ from lformer.panel import Array, Panel
 from lformer.panel.calendar import Calendar, Choice
 from lformer.panel.stamps import as_stamps, elapsed, missing
 from lformer.panel.zones import zone_of
-from lformer.parts import PanelPart, Targets
+from lformer.parts import PanelPart, Splits, Targets
 from lformer.scaling import Scale
 from lformer.tasks import Task
 
@@ -170,6 +170,9 @@ class _RecordEstimator(LFormerEstimator):
         hidden, asked = self._masks(panel, seed, copies)
         shown, targets = hide(panel, hidden, "query")
         return shown, _only(replace(targets, values=np.clip(targets.values, scale.low, scale.high)), asked)
+
+    def _begin(self, model: LFormer, task: Task, splits: Splits[PanelPart]) -> None:
+        fit_start(model, task, list(splits.train.batches(self.batch_size)))
 
     def _config(self, task: Task) -> LFormerConfig:
         kind: PersistenceKind = "none"

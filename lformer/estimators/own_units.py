@@ -1,4 +1,4 @@
-"""Series on their own scale: whether training series ask for it, and how much each then counts.
+"""Series on their own scale: whether training series ask for it, how much each then counts, and where training begins.
 
 A squared error in units of a series' spread serves all series alike; in units of the whole training part it would serve
 the largest few.
@@ -13,9 +13,14 @@ import numpy as np
 import torch
 
 from lformer.batch import IrregularBatch
+from lformer.metrics import targets_of, unseen_targets, weigh
+from lformer.nn import LFormer
 from lformer.nn.own_scale import OwnScale
+from lformer.nn.recent import Asked, Recent
+from lformer.nn.rows import fit_clock
 from lformer.panel import Array, Panel
 from lformer.scaling import Scale
+from lformer.tasks import Task
 
 MOST = 0.5  # share of the variance that lies between series, from which on they are scaled by themselves
 WIDER = 10.0  # how far beyond the range of training a value of a larger series may lie
@@ -69,6 +74,26 @@ def own_weights(series: Panel, scale: Scale, typical: torch.Tensor | None = None
         own.typical.copy_(typical)
     spread = torch.cat([own(batch.values, batch.observed, None).spread for batch in _batches(scaled)])
     return torch.maximum(spread, SMALLEST * own.typical).double().pow(-2).numpy()
+
+
+def fit_start(model: LFormer, task: Task, batches: list[IrregularBatch]) -> None:
+    """Begin training with the clock, the scales and the mixture of starts that are best for the training part."""
+    start = model.persistence
+    if not isinstance(start, Recent):
+        return
+    fit_clock(model, batches)
+    start.fit((_asked(model, task, batch) for batch in batches), model.rows.interval)
+
+
+@torch.no_grad()
+def _asked(model: LFormer, task: Task, batch: IrregularBatch) -> Asked:
+    encoded, counted = model.rows(batch), unseen_targets(batch)
+    assert encoded.known is not None
+    targets, weights = task.encode(targets_of(batch)), weigh(counted.float(), batch)
+    if encoded.own is not None:
+        targets = encoded.own.remove(targets, counted, batch.query_marks)
+        weights = weights * encoded.own.spread[:, None].square()
+    return Asked(encoded.known, batch, targets, weights)
 
 
 def _batches(panel: Panel) -> Iterator[IrregularBatch]:
