@@ -13,6 +13,7 @@ from lformer.arrays import Array, shown
 from lformer.panel.stamps import stored_zone
 
 _OFFSET = re.compile(r"UTC([+-])(\d\d):(\d\d)")
+_PATH = re.compile(r"zoneinfo/([\w/+-]+)")
 
 
 def zone_of(values: Any) -> str | None:
@@ -67,6 +68,8 @@ def wall_clock(stamps: Array, zone: str | None) -> Array:
 
 def _name(zone: Any) -> str:
     name = str(getattr(zone, "key", None) or getattr(zone, "zone", None) or zone)
+    if path := _PATH.search(name):  # as dateutil calls it
+        name = path[1]
     name = f"UTC{name}" if _OFFSET.fullmatch(f"UTC{name}") else name  # as Arrow writes it
     for one in (name, _fixed(zone)):
         try:

@@ -142,7 +142,7 @@ def test_the_files_are_plain_and_as_readable_as_any_other(saved: Path) -> None:
     usual = (saved.parent / "usual").stat().st_mode
     assert all(entry.stat().st_mode == usual for entry in saved.iterdir())
     found = json.loads((saved / "estimator.json").read_text(encoding="utf-8"))
-    assert found["format"] == 3
+    assert found["format"] == 4
     assert found["fitted"]["classes_"]["values"] == ["größer", "ill", "well"]
     assert [entry["name"] for entry in found["features"]["covariates"]] == ["age", "site"]
     assert found["versions"].keys() == {"lformer", "python", "torch", "numpy", "scikit-learn"}
@@ -294,7 +294,7 @@ def test_flipped_bytes_of_the_weights_are_named(saved: Path) -> None:
     load(saved)
 
 
-@pytest.mark.parametrize("text", ["", '{"format": 1, "cla', "\xff", "[" * 100_000, "[1]", "{}", '{"format": 3}'])
+@pytest.mark.parametrize("text", ["", '{"format": 1, "cla', "\xff", "[" * 100_000, "[1]", "{}", '{"format": 4}'])
 def test_damaged_json_is_named(saved: Path, text: str) -> None:
     (saved / "estimator.json").write_text(text, encoding="latin-1")
     with pytest.raises(ValueError, match=r"estimator\.json is damaged: .* Save the model again"):
