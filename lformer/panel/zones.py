@@ -25,7 +25,7 @@ def zone_of(values: Any) -> str | None:
         ('Europe/Berlin', None)
     """
     zone = stored_zone(values)
-    return None if zone is None else _name(zone)
+    return None if zone is None else name_of(zone)
 
 
 def common_zone(zones: Iterable[str | None]) -> str | None:
@@ -66,7 +66,8 @@ def wall_clock(stamps: Array, zone: str | None) -> Array:
     return there.to_numpy().astype(stamps.dtype).reshape(stamps.shape)
 
 
-def _name(zone: Any) -> str:
+def name_of(zone: Any) -> str:
+    """What a zone is called, so that it can be found again."""
     name = str(getattr(zone, "key", None) or getattr(zone, "zone", None) or zone)
     if path := _PATH.search(name):  # as dateutil calls it
         name = path[1]
