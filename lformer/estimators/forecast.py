@@ -39,7 +39,7 @@ class _RecordEstimator(LFormerEstimator):
     n_copies: int
     persistence: bool
     series_scale: bool | Literal["auto"]
-    _own: bool  # whether series are on their own scale, as the last `fit` found out
+    _own: bool = False  # whether series are on their own scale, as the last `fit` found out; not saved
     _task_name: str
 
     @all_or_nothing
