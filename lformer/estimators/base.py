@@ -30,6 +30,7 @@ from lformer.evaluate import predict
 from lformer.nn import LFormer, LFormerConfig
 from lformer.nn.ensemble import Ensemble
 from lformer.panel import Array, MissingValues, Panel, check_missing_values
+from lformer.panel.calendar import Choice, check_calendar
 from lformer.parts import PanelPart, Prepared, Splits, Targets, splits_of
 from lformer.scaling import Scale
 from lformer.splitting import hold_out, hold_out_stratified
@@ -92,6 +93,10 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         streaming: build a causal model whose gate looks back only, which `stream` needs.
         missing_values: numbers that stand for missing values in the series, of training and all later ones: -9999, a
             list, or by channel, {"sodium": -1}. NaN always does.
+        calendar: what the model is told of dates, of rows and of query times. "auto" takes of "hour", "weekday" and
+            "year" those that the training series can show: they are longer than a day, a week or a year, and their
+            stamps differ in it. False for nothing, or a tuple of names. Days and hours are those of the time zone of
+            the stamps, if they have one. Numbers and durations have no calendar.
         device: of training and prediction. "auto" is CUDA where there is one, else the CPU; "cpu" never a GPU. "gpu"
             insists on one in `fit`, while prediction goes on as "auto": a saved model answers everywhere. On CUDA
             products are rounded to TF32, in both. `model_` stays on the CPU, and a GPU predicts with a copy.
@@ -118,6 +123,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     validation_fraction: float = 0.15
     streaming: bool = False
     missing_values: MissingValues = None
+    calendar: Choice = "auto"
     device: Literal["auto", "cpu", "gpu"] = "auto"
     random_state: Any = None
     verbose: int = 0
@@ -149,8 +155,8 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         earlier = deepcopy(_members(self.model_)) if self.warm_start and hasattr(self, "model_") else []
         if not earlier:
             train, _ = self._split(len(panel), seed, groups)
-            self.features_ = Features.fit(panel[train])
-            scale = _single(scaling.fit(panel.with_missing(suspected), train, "robust"))  # marks have no say in it
+            self.features_ = Features.fit(panel[train], self.calendar)
+            scale = self._scale(panel[train].with_missing(suspected))  # marks have no say in it
         else:
             scale = scale_of(earlier[0])
         panel, targets, task = self._prepare(self.features_.match(panel), targets, task, scale, seed)
@@ -168,6 +174,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
                 with seeded(seed + n):
                     model = LFormer(self._config(task))
                 model.rows.set_scale(*map(torch.from_numpy, (scale.shift, scale.scale, scale.low, scale.high)))
+                self._begin(model, task, splits)
             epochs: list[dict[str, float]] = []
             training, bar = self._training(len(train)), bool(self.verbose)
             try:
@@ -243,13 +250,20 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     def _part(self, panel: Panel, targets: Targets) -> PanelPart:
         """Series that match, as something to be answered or evaluated."""
         everyone = np.arange(len(panel))
-        return PanelPart(panel, targets, everyone, 0, static=self.features_.static(panel), precise=True)
+        features = self.features_
+        return PanelPart(
+            panel, targets, everyone, 0, static=features.static(panel), precise=True, calendar=features.marks
+        )
 
     @contextmanager
     def _answering(self) -> Iterator[LFormer | Ensemble]:
         """The model on the device it answers on; inside, products are rounded there as in training."""
         with rounding(self._training()):
             yield placed(self.model_, choose(self.device))
+
+    def _scale(self, train: Panel) -> Scale:
+        """How the values of a channel are scaled, by the training series."""
+        return _single(scaling.fit(train, np.arange(len(train)), "robust"))
 
     def _prepare(
         self, panel: Panel, targets: Targets, task: Task, scale: Scale, seed: int
@@ -259,15 +273,20 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
 
     def _splits(self, prepared: Prepared, task: Task, seed: int) -> Splits[PanelPart]:
         """The parts for the trainer."""
-        name = type(self).__name__
-        return splits_of(prepared, name, task.name, seed, covariates=self.features_.covariates, precise=True)
+        name, features = type(self).__name__, self.features_
+        return splits_of(
+            prepared, name, task.name, seed, covariates=features.covariates, precise=True, calendar=features.marks
+        )
+
+    def _begin(self, model: LFormer, task: Task, splits: Splits[PanelPart]) -> None:
+        """What is done with a new model before it is trained."""
 
     def _config(self, task: Task) -> LFormerConfig:
         return LFormerConfig(
             inputs=len(self.features_.channels), outputs=task.outputs, answer=task.answer, rows="carried",
-            neighbours=self.neighbours, statics=self.features_.covariates.width, embedder="mlp", width=self.width,
-            depth=self.depth, heads=self.heads, pooling="mean_last_max", dropout=self.dropout, causal=self.streaming,
-            gate_norm="prefix" if self.streaming else "sequence",
+            neighbours=self.neighbours, statics=self.features_.covariates.width, marks=self.features_.marks.width,
+            embedder="mlp", width=self.width, depth=self.depth, heads=self.heads, pooling="mean_last_max",
+            dropout=self.dropout, causal=self.streaming, gate_norm="prefix" if self.streaming else "sequence",
         )  # fmt: skip
 
     def _training(self, series: int = 1) -> TrainConfig:
@@ -296,6 +315,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         if not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction must lie between 0 and 1; got {self.validation_fraction}.")
         check_missing_values(self.missing_values)
+        check_calendar(self.calendar)
         choose(self.device)
 
 

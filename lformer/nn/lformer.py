@@ -16,6 +16,7 @@ from lformer.nn.embedder import Embedder, Embedding, TimeEmbedding
 from lformer.nn.known import Known, Past, nothing_known
 from lformer.nn.mixer import FeedForward, LiquidMixer, SwiGLU, can_fill, fill_intervals
 from lformer.nn.neighbours import Recent, nothing_recent
+from lformer.nn.own_scale import check_own_scale
 from lformer.nn.persistence import PersistenceKind, guess, start_from_guess
 from lformer.nn.predictor import Answer, Pool, Pooling, head
 from lformer.nn.query import Merged, check_answer, merge
@@ -40,8 +41,11 @@ class LFormerConfig:
         neighbours: on either side of a "carried" row, at how many moments it also shows what each channel did, so that
             the embedder is a convolution in time; see `lformer.nn.neighbours`.
         statics: S, numbers of static covariates, from `batch.static`.
-        persistence: "latest" or "line" adds the answer to a simple guess in the units of the inputs, see `Persistence`;
-            "none" is the paper's.
+        marks: M, numbers known in advance of every row and query, such as the calendar, from `batch.marks`; the paper
+            has none.
+        series_scale: whether values, and answers in their units, are in units of their own series, see `OwnScale`.
+        persistence: "latest", "recent" or "line" adds the answer to a simple guess in the units of the inputs, see
+            `Persistence`; "none" is the paper's.
         width, depth, heads: D, number of mixers, H.
         hidden: inner width of the channel mixer; 2.75 D if None.
         embedder, embedder_layers, time_embedding: see `Embedder`.
@@ -62,6 +66,8 @@ class LFormerConfig:
     rows: Rows = "values"
     neighbours: int = 0
     statics: int = 0
+    marks: int = 0
+    series_scale: bool = False
     persistence: PersistenceKind = "none"
     width: int = 64
     depth: int = 2
@@ -103,9 +109,17 @@ class LFormerConfig:
                 f'neighbours must be at least 0, and 0 unless rows="carried"; got {self.neighbours} with '
                 f"rows={self.rows!r}."
             )
+        if self.marks < 0 or (self.marks and self.embedder == "frames"):
+            raise ValueError(f'marks must be at least 0, and 0 with embedder="frames"; got {self.marks}.')
+        if self.series_scale:
+            check_own_scale(self)
         if self.persistence == "line" and self.causal:
             raise ValueError(
                 'persistence="line" reads the next observation, which a causal model must not. Use "latest".'
+            )
+        if self.persistence == "recent" and self.causal:
+            raise ValueError(
+                'persistence="recent" needs more of the past than the state of a causal model holds. Use "latest".'
             )
 
     def mixer(self) -> LiquidMixer:
@@ -173,7 +187,14 @@ class LFormer(nn.Module):
         super().__init__()
         self.config = config
         self.rows = RowEncoder(
-            config.inputs, config.rows, config.statics, config.persistence, config.neighbours, config.causal
+            config.inputs,
+            config.rows,
+            config.statics,
+            config.persistence,
+            config.marks,
+            config.series_scale,
+            config.neighbours,
+            config.causal,
         )
         self.embedder = Embedder(
             self.rows.width, config.width, config.embedder, config.embedder_layers, config.time_embedding
@@ -183,7 +204,9 @@ class LFormer(nn.Module):
         self.pool = Pool(config.width, config.pooling)
         pooled = config.answer == "series"
         self.head = head(self.pool.outputs if pooled else config.width, config.outputs, config.head_layers)
-        self.persistence = None if config.persistence == "none" else start_from_guess(self.head, config.inputs)
+        self.persistence = (
+            None if config.persistence == "none" else start_from_guess(self.head, config.inputs, config.persistence)
+        )
         self.register_buffer("first_interval", torch.tensor(1.0))
         self.first_interval: Tensor
 
@@ -269,13 +292,14 @@ class LFormer(nn.Module):
             recent=nothing_recent(known) if self.config.neighbours and known is not None else None,
         )
 
-    def step(self, values: Tensor, delta: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, values: Tensor, delta: Tensor, state: State, marks: Tensor | None = None) -> tuple[Tensor, State]:
         """One row per series: what was seen, and how long after the row before.
 
         Args:
             values: (B, *C); NaN where nothing was observed.
             delta: (B,) interval since the latest row; 0 at the first row of a series.
             state: from `init_state`, `step` or `forward(..., return_state=True)`.
+            marks: (B, M) numbers known in advance of this row, if the model reads any.
 
         Returns:
             (B, O), the answer for the series so far or for this row, and the new state.
@@ -284,7 +308,7 @@ class LFormer(nn.Module):
             raise RuntimeError('step answers at the row it is given; a model with answer="query" answers elsewhere.')
         checks.row_valid(values, delta, len(state.rows), self.config.inputs, self.first_interval.dtype)
         time = state.time + delta.to(state.time.dtype)
-        row = _one_row(values, time, state)
+        row = _one_row(values, time, state, marks)
         gap = torch.where(state.rows > 0, delta.to(values.dtype), self._first(values.dtype))
         encoded = self.rows(row, state.past)
         x = self.embedder(encoded.rows, self._clock(row.times)).squeeze(1)
@@ -323,7 +347,12 @@ class LFormer(nn.Module):
 
     def _from_guess(self, prediction: Tensor, batch: IrregularBatch, encoded: Encoded) -> Tensor:
         """The answers, added to what one would say without a model where that is wanted."""
-        return prediction if self.persistence is None else prediction + guess(self.persistence, batch, encoded)
+        if self.persistence is not None:
+            prediction = prediction + guess(self.persistence, batch, encoded, self.rows.interval)
+        if encoded.own is not None:
+            marks = batch.marks if batch.query_times is None else batch.query_marks
+            prediction = encoded.own.restore(prediction, marks)
+        return prediction
 
     def _first(self, dtype: torch.dtype) -> Tensor:
         """The first interval of a series that must not look ahead."""
@@ -356,7 +385,7 @@ def _finite(answer: Tensor) -> Tensor:
     return answer
 
 
-def _one_row(values: Tensor, time: Tensor, state: State) -> IrregularBatch:
+def _one_row(values: Tensor, time: Tensor, state: State, marks: Tensor | None) -> IrregularBatch:
     """(B, *C) with NaN where nothing was observed, (B,) -> a batch of one row per series."""
     observed = ~torch.isnan(values)
     return IrregularBatch(
@@ -367,6 +396,7 @@ def _one_row(values: Tensor, time: Tensor, state: State) -> IrregularBatch:
         lengths=torch.ones_like(state.rows),
         start=torch.zeros_like(time),
         static=state.static,
+        marks=None if marks is None else marks[:, None],
     )
 
 

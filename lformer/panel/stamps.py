@@ -41,11 +41,15 @@ def as_stamps(values: Any, name: str) -> Array:
     return array.astype(np.int64, copy=False)  # narrow ones would overflow when subtracted
 
 
+def stored_zone(values: Any) -> Any:
+    """The time zone of an array, an Index or a column; None if it has none."""
+    dtype = getattr(values, "dtype", None)
+    return getattr(dtype, "tz", None) or getattr(getattr(dtype, "pyarrow_dtype", None), "tz", None)
+
+
 def _in_utc(values: Any) -> Any:
     """The same instants without a time zone, if they have one: the instant is what counts."""
-    dtype = getattr(values, "dtype", None)
-    zone = getattr(dtype, "tz", None) or getattr(getattr(dtype, "pyarrow_dtype", None), "tz", None)
-    if zone is None:
+    if stored_zone(values) is None:
         return values
     if hasattr(values, "dt"):  # a pandas Series
         return values.dt.tz_convert("UTC").dt.tz_localize(None)
