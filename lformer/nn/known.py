@@ -94,15 +94,16 @@ class Ahead(NamedTuple):
 
     value: Tensor  # 0 if there is none
     time: Tensor  # inf if there is none
+    row: Tensor  # which one it is; L if there is none
 
     def at(self, index: Tensor) -> Ahead:
         """(B, N, C), (B, M) -> (B, M, C)"""
         where = index[..., None].expand(-1, -1, self.value.shape[-1])
-        return Ahead(self.value.gather(1, where), self.time.gather(1, where))
+        return Ahead(*(field.gather(1, where) for field in self))
 
     def after_rows(self) -> Ahead:
         """(B, L + 1, C) -> (B, L, C), after each row"""
-        return Ahead(self.value[:, 1:], self.time[:, 1:])
+        return Ahead(*(field[:, 1:] for field in self))
 
 
 def look_ahead(values: Tensor, observed: Tensor, times: Tensor) -> Ahead:
@@ -113,4 +114,4 @@ def look_ahead(values: Tensor, observed: Tensor, times: Tensor) -> Ahead:
     index = torch.cat([index, none], dim=2).flip(2).cummin(dim=2).values.flip(2).transpose(1, 2)  # (B, L + 1, C)
     padded = torch.cat([values, values.new_zeros(B, 1, C)], dim=1)
     clock = torch.cat([times, times.new_full((B, 1), torch.inf)], dim=1)
-    return Ahead(padded.gather(1, index), clock.gather(1, index.flatten(1)).unflatten(1, (L + 1, C)))
+    return Ahead(padded.gather(1, index), clock.gather(1, index.flatten(1)).unflatten(1, (L + 1, C)), index)

@@ -94,8 +94,8 @@ def before_rows(
     index = torch.searchsorted(times.contiguous(), asked.flatten(1).contiguous(), right=True).unflatten(1, (L, count))
     index = torch.maximum(index, (rows - REACH + 2)[:, None]).flatten(1)
     then = ahead.at(index)
-    limit = times[:, REACH:, None].expand(-1, -1, count).flatten(1)[..., None]
-    then = Ahead(then.value, torch.where(then.time <= limit, then.time, torch.inf))  # nothing that is yet to come
+    own = rows.repeat_interleave(count)[:, None]  # by number, not by time: of equal stamps the later row is yet to come
+    then = then._replace(time=torch.where(then.row <= own, then.time, torch.inf))
     found = _on_line(_at(known, index), then, asked.flatten(1)).unflatten(1, (L, count))
     latest = known.latest[:, REACH + 1 :, None]
     last = lengths[:, None] + torch.arange(REACH, device=times.device)  # (B, REACH), not the padding

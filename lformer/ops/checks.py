@@ -97,6 +97,18 @@ def decay_valid(decay: Tensor) -> None:
     )
 
 
+def total_fits(total: Tensor) -> None:
+    """Refuse a series whose decays sum to more than a float holds: nothing could be shared of an infinite sum."""
+    if not readable(total):
+        return
+    where = first_bad(~torch.isfinite(total))
+    if where is not None:
+        raise OverflowError(
+            f"the decays of row {where[0]} (head {where[1]}) sum to more than {_name(total.dtype)} holds, or are not "
+            "numbers. Use a larger unit of time."
+        )
+
+
 def span_fits(decay: Tensor, dtype: torch.dtype, limit: float) -> None:
     """Refuse a non-causal series whose total decay would overflow `exp(+total)`."""
     if decay.shape[1] == 0 or not readable(decay):

@@ -352,15 +352,21 @@ def check_names(id: Any, time: Any, channel: Any, value: Any) -> None:
     for name, column in (("id", id), ("time", time), ("channel", channel)):
         if not _hashable(column):
             raise TypeError(f"{name} must be the name of a column; got {shown(column)}.")
-    several = isinstance(value, Iterable) and not isinstance(value, str)
-    if not (value is None or isinstance(value, str) or (several and all(map(_hashable, value)))):
+    if not (value is None or isinstance(value, str) or _are_names(value)):
         raise TypeError(f"value must be the name of a column, or a list of names; got {shown(value)}.")
+
+
+def _are_names(value: Any) -> bool:
+    try:
+        return isinstance(value, Iterable) and all(map(_hashable, value))
+    except CANNOT:  # such as a tensor without an axis
+        return False
 
 
 def _hashable(name: Any) -> bool:
     try:
         hash(name)
-    except TypeError:
+    except CANNOT:
         return False
     return True
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import io
 import warnings
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypedDict, cast
@@ -64,7 +65,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         (folder / NEXT).replace(last)
     except OSError as error:
         if error.errno not in FULL:
-            error.filename = error.filename or str(last)
+            error.filename = str(last)
             raise
         if folder not in _unsaved:
             _unsaved.add(folder)
@@ -112,6 +113,7 @@ def read(path: Path) -> Checkpoint:
     try:
         sealed.check_blob(path)
         with path.open("rb") as stream:
+            _refuse_packed(stream, path)
             stream.seek(sealed.SEAL.size)
             found = torch.load(stream, weights_only=True, map_location="cpu")
     except OSError as error:
@@ -125,6 +127,15 @@ def read(path: Path) -> Checkpoint:
     if fault := _fault(found):
         raise DamagedError(f"{path} is damaged: {fault}.")
     return cast(Checkpoint, found)
+
+
+def _refuse_packed(stream: BinaryIO, path: Path) -> None:
+    """PyTorch stores tensors as they are. An archive that unpacks to more than it holds is none of its own."""
+    with zipfile.ZipFile(stream) as archive:  # which takes what stands before an archive, as our seal does
+        members = archive.infolist()
+    packed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
+    if packed or sum(member.file_size for member in members) > path.stat().st_size:
+        raise DamagedError(f"{path} is damaged: it is packed, as no checkpoint is.")
 
 
 def discard(folder: Path) -> None:

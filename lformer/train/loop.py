@@ -208,8 +208,8 @@ def fit(
                         run=run, epoch=epoch, history=history, model=model.state_dict(), best=best,
                         average=averaged.state(), optimiser=optimiser.state_dict(),
                     )  # fmt: skip
+                    write_log(history)  # first: a run that is killed between the two repeats the epoch
                     checkpoint.save(home, state)
-                write_log(history)
                 if report is not None and leads:
                     report(history[-1])
 

@@ -144,6 +144,15 @@ def test_no_future_reaches_a_causal_row() -> None:
     assert torch.equal(before, after)
 
 
+def test_nor_does_a_later_row_of_the_same_stamp() -> None:
+    times = torch.tensor([[0.0, 1.0, 1.0]], dtype=torch.float64)
+    found = [
+        around(torch.tensor([[[1.0], [NAN], [last]]], dtype=torch.float64), times, 1, causal=True, interval=0.5)[0, 1]
+        for last in (5.0, -5.0)
+    ]
+    assert torch.equal(*found)
+
+
 @pytest.mark.parametrize(("neighbours", "rows"), [(-1, "carried"), (3, "values")])
 def test_what_makes_no_sense_is_refused(neighbours: int, rows: str) -> None:
     with pytest.raises(ValueError, match='neighbours must be at least 0, and 0 unless rows="carried"'):

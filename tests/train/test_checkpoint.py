@@ -6,8 +6,9 @@ import os
 import subprocess
 import sys
 import warnings
+import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 import torch
@@ -342,3 +343,30 @@ def test_a_log_that_cannot_be_written_for_another_reason_is_an_error(
     monkeypatch.setattr(os, "fsync", no_room(errno.EIO))
     with log_to(tmp_path, "csv", done=0) as log, pytest.raises(OSError, match="Input/output"):
         log([{"epoch": 0}])
+
+
+def test_a_kill_between_log_and_checkpoint_costs_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = checkpoint.save
+
+    def killed_after(folder: Path, state: Checkpoint) -> None:
+        real(folder, state)
+        raise SystemExit(137)  # after the last epoch: the next run finds itself finished
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", killed_after)
+        with pytest.raises(SystemExit):
+            train(tmp_path, log="csv", epochs=1)
+    train(tmp_path, log="csv", epochs=1)
+    assert len((tmp_path / "metrics.csv").read_text().splitlines()) == 2
+
+
+def test_a_packed_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    def fill(stream: BinaryIO) -> None:
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("archive/data.pkl", bytes(10**7))
+        stream.write(packed.getvalue())
+
+    sealed.write_blob(tmp_path / "last.ckpt", fill)
+    with pytest.raises(DamagedError, match="it is packed, as no checkpoint is"):
+        checkpoint.read(tmp_path / "last.ckpt")
