@@ -1,7 +1,7 @@
 """IrregularBatch: series of different lengths and times, padded into tensors, checked once.
 
-The one thing every model takes. Times are kept relative to each series' start, so no model sees the calendar, and
-their differences are taken in float64 before anything is cast or moved.
+The one thing every model takes. Times are kept relative to each series' start, so no model sees the calendar
+but in `marks` that it is given, and their differences are taken in float64 before anything is cast or moved.
 """
 
 from __future__ import annotations
@@ -35,10 +35,13 @@ class IrregularBatch:
         query_times: (B, Q) float64 since the start, where answers are wanted; 0 of a series that has no start. None if
             answers are wanted at the rows or per series.
         static: (B, S) covariates of each series as numbers; None if there are none.
+        marks: (B, L, M) numbers that are known in advance of each row, such as the sine of the weekday; on padding,
+            those of the last valid row, as its time. None if there are none.
+        query_marks: (B, Q, M) the same of the queries.
         targets: what is to be predicted, of any shape (B, ...).
         targets_observed: bool like `targets`, False where a target does not count; None if all valid ones do.
         targets_given: bool like `targets`, True where a target was also among the values; None if none was.
-        weights: (B,) how much each series counts in the loss; None if all count 1.
+        weights: (B,) how much each series counts in the loss, or (B, C) each of its channels; None if all count 1.
         index: (B,) which series of its part each one is; None if they are in order.
     """
 
@@ -50,6 +53,8 @@ class IrregularBatch:
     start: Tensor
     query_times: Tensor | None = None
     static: Tensor | None = None
+    marks: Tensor | None = None
+    query_marks: Tensor | None = None
     targets: Tensor | None = None
     targets_observed: Tensor | None = None
     targets_given: Tensor | None = None
@@ -67,6 +72,8 @@ class IrregularBatch:
         t0: ArrayLike | float | None = None,
         query_times: ArrayLike | None = None,
         static: ArrayLike | None = None,
+        marks: ArrayLike | None = None,
+        query_marks: ArrayLike | None = None,
         targets: Tensor | None = None,
         targets_observed: Tensor | None = None,
         dtype: torch.dtype = torch.float32,
@@ -84,6 +91,8 @@ class IrregularBatch:
             query_times: (B, Q) or (Q,), in the frame of `times`. A series without rows and t0 has nothing to count time
                 from, so all that is asked of it is asked at 0.
             static: (B, S) covariates of each series, as finite numbers.
+            marks: (B, L, M) numbers known in advance of each row; what stands on padding is ignored.
+            query_marks: (B, Q, M) the same of the queries.
             targets: (B, ...) kept as they are.
             targets_observed: bool like targets.
             dtype: of values and deltas.
@@ -126,6 +135,8 @@ class IrregularBatch:
             start=start.to(torch.float64),
             query_times=query,
             static=None if static is None else _static(static, B, dtype),
+            marks=None if marks is None else _repeat_last_marks(_marks(marks, (B, L), valid, "marks", dtype), count),
+            query_marks=None if query_marks is None else _query_marks(query_marks, query, dtype),
             targets=targets,
             targets_observed=targets_observed,
         )
@@ -174,11 +185,12 @@ class IrregularBatch:
         """(B, L) bool, False on padding."""
         return torch.arange(self.values.shape[1], device=self.lengths.device) < self.lengths[:, None]
 
-    def with_queries(self, query_times: ArrayLike) -> Self:
-        """The same series, asked at other times: (B, Q) or (Q,), since each series' start."""
+    def with_queries(self, query_times: ArrayLike, query_marks: ArrayLike | None = None) -> Self:
+        """The same series, asked at other times: (B, Q) or (Q,), since each series' start; with marks (B, Q, M)."""
         query = _query_stamps(query_times, len(self))
         query = _since(query, query.new_zeros(len(self)), self.deltas.dtype, "query_times")
-        return replace(self, query_times=query.to(self.times))
+        marks = None if query_marks is None else _query_marks(query_marks, query, self.deltas.dtype).to(self.values)
+        return replace(self, query_times=query.to(self.times), query_marks=marks)
 
     def padded(self, rows: int, queries: int | None = None, targets: Place = "series") -> Self:
         """The same series with more padding, so that batches of many lengths have few shapes; no answer changes.
@@ -198,6 +210,10 @@ class IrregularBatch:
         longer["times"] = _repeated(self.times, rows)
         if self.query_times is not None:
             longer["query_times"] = _repeated(self.query_times, queries)
+        if self.marks is not None:
+            longer["marks"] = _repeated(self.marks, rows)
+        if self.query_marks is not None:
+            longer["query_marks"] = _repeated(self.query_marks, queries)
         if targets != "series" and self.targets is not None:
             seen = self.targets_observed
             beside = {
@@ -235,9 +251,11 @@ def _longer(tensor: Tensor, n: int) -> Tensor:
 
 
 def _repeated(times: Tensor, n: int) -> Tensor:
-    """(B, L) -> (B, n), the last column again and again; zeros if there is none."""
+    """(B, L, ...) -> (B, n, ...), the last column again and again; zeros if there is none."""
     L = times.shape[1]
-    return _longer(times, n) if L in (0, n) else torch.cat([times, times[:, -1:].expand(-1, n - L)], dim=1)
+    if L in (0, n):
+        return _longer(times, n)
+    return torch.cat([times, times[:, -1:].expand(-1, n - L, *times.shape[2:])], dim=1)
 
 
 def _padded(series: list[Tensor]) -> Tensor:
@@ -371,6 +389,38 @@ def _static(static: ArrayLike, B: int, dtype: torch.dtype) -> Tensor:
     message = f"static must be finite in {dtype}; series {{}}, column {{}} is {{}}."
     _refuse(~torch.isfinite(covariates), message, given)
     return covariates
+
+
+def _marks(marks: ArrayLike, shape: tuple[int, int], valid: Tensor, name: str, dtype: torch.dtype) -> Tensor:
+    """(B, N, M) numbers of rows or queries, a copy, 0 where they do not count."""
+    given = as_tensor(marks, name)
+    if given.dim() != 3 or tuple(given.shape[:2]) != shape:
+        B, N = shape
+        raise ValueError(f"{name} must have shape ({B}, {N}, M), M numbers for each; got {tuple(given.shape)}.")
+    found = torch.where(valid[..., None], given, 0).to(dtype)
+    _refuse(
+        ~torch.isfinite(found),
+        f"{name} must be finite in {dtype}; series {{}}, place {{}}, number {{}} is {{}}.",
+        given,
+    )
+    return found
+
+
+def _repeat_last_marks(marks: Tensor, count: Tensor) -> Tensor:
+    """(B, L, M) with those of the last valid row over the padding."""
+    B, L, M = marks.shape
+    if L == 0:
+        return marks
+    row = torch.minimum(torch.arange(L), (count - 1).clamp(min=0)[:, None])
+    return marks.gather(1, row[..., None].expand(B, L, M))
+
+
+def _query_marks(marks: ArrayLike, query: Tensor | None, dtype: torch.dtype) -> Tensor:
+    if query is None:
+        raise ValueError("query_marks are those of query_times, which are missing.")
+    return _marks(
+        marks, (query.shape[0], query.shape[1]), torch.ones_like(query, dtype=torch.bool), "query_marks", dtype
+    )
 
 
 def _check_targets(targets: Any, observed: Any, B: int) -> None:

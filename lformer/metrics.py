@@ -112,18 +112,20 @@ class Metric(Protocol):
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of an error over some targets, or its root."""
+    """The mean of an error over some targets, or its root; `weighted` by how much their series and channels count."""
 
     error: Error
     where: Where = all_targets
     root: bool = False
     scaled: bool = False
     best: Literal["min", "max"] = "min"
+    weighted: bool = False
 
     def collect(self, prediction: Tensor, targets: Tensor, batch: IrregularBatch) -> Tensor:
         """(1, 2): the total over one batch, and over how many."""
         error, counted = masked(self.error(prediction, targets), self.where(batch))
-        total = torch.where(counted, error.to(torch.float64), 0.0).sum()
+        error = torch.where(counted, error.to(torch.float64), 0.0)
+        total = (weigh(error, batch) if self.weighted else error).sum()
         return torch.stack([total, counted.sum().to(torch.float64)])[None]
 
     def finish(self, kept: Tensor) -> float:
@@ -198,7 +200,13 @@ def masked(error: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
 def mean_loss(error: Tensor, batch: IrregularBatch) -> Tensor:
     """The mean error over all targets of a batch that count; weighted if its series have weights."""
     found, counted = masked(error, all_targets(batch))
-    found = torch.where(counted, found, 0.0)
-    if batch.weights is not None:
-        found = found * batch.weights.to(found.dtype).reshape(-1, *(1,) * (found.dim() - 1))
-    return found.sum() / counted.sum().clamp(min=1)
+    return weigh(torch.where(counted, found, 0.0), batch).sum() / counted.sum().clamp(min=1)
+
+
+def weigh(error: Tensor, batch: IrregularBatch) -> Tensor:
+    """The error of each entry times the weight of its series, or of its series and channel, if there are weights."""
+    if batch.weights is None:
+        return error
+    weights = batch.weights.to(error.dtype)
+    inner = (1,) * (error.dim() - weights.dim())
+    return error * weights.reshape(len(weights), *inner, *weights.shape[1:])

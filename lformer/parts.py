@@ -16,6 +16,7 @@ import torch
 from lformer.batch import IrregularBatch
 from lformer.covariates import Covariates
 from lformer.panel import Array, Panel, drop_observations, padded_rows, runs, take_rows
+from lformer.panel.calendar import NO_CALENDAR, Calendar
 from lformer.panel.core import spell
 from lformer.panel.stamps import LONGEST
 
@@ -34,7 +35,7 @@ class Targets:
         times: (M,) of the queries, in the frame of the panel's times. What is asked of a series without rows has no
             time: there is nothing to count it from.
         first, lengths: (n,) the queries of each series.
-        weights: (n,) how much each series counts in the loss; None if all count 1.
+        weights: (n,) how much each series counts in the loss, or (n, C) each of its channels; None if all count 1.
     """
 
     values: Array
@@ -143,6 +144,7 @@ class PanelPart:
         static: (n, S) float32, covariates of the series of `panel`; None if there are none.
         precise: whether values stay in float64 if the panel has them so: a model that scales them itself then loses no
             digit of a channel whose mean is far larger than its deviation.
+        calendar: what batches tell of the dates of rows and queries.
     """
 
     panel: Panel
@@ -152,6 +154,7 @@ class PanelPart:
     partial: str = ""
     static: Array | None = None
     precise: bool = False
+    calendar: Calendar = NO_CALENDAR
 
     def __len__(self) -> int:
         return len(self.panel)
@@ -191,7 +194,17 @@ class PanelPart:
         wide = self.precise and self.panel.values.dtype == np.float64
         batch = self.panel.batch(index, torch.float64 if wide else torch.float32)
         asked |= {"index": torch.from_numpy(np.asarray(index, np.int64)), "deltas": batch.deltas.float()}
-        return replace(batch, **asked)
+        return replace(batch, **asked, **self._marks(index, batch.times, asked.get("query_times")))
+
+    def _marks(self, index: Array, times: torch.Tensor, queries: torch.Tensor | None) -> dict[str, torch.Tensor]:
+        """What the calendar says of rows and queries, if anything."""
+        if not self.calendar.width:
+            return {}
+        moments = {"marks": times} | ({} if queries is None else {"query_marks": queries})
+        return {
+            name: torch.from_numpy(self.calendar.marks(self.panel, index, since.numpy()))
+            for name, since in moments.items()
+        }
 
     def _asked(self, index: Array) -> dict[str, torch.Tensor]:
         """Targets in the layout of the batch, and the times they are asked at."""
@@ -268,6 +281,7 @@ def splits_of(
     covariates: Covariates | None = None,
     metrics: tuple[str, ...] = (),
     precise: bool = False,
+    calendar: Calendar = NO_CALENDAR,
 ) -> Splits[PanelPart]:
     """The three parts of a prepared set; covariates are coded as in its training part, unless a coding is given."""
     panel, targets = prepared.panel, prepared.targets
@@ -284,6 +298,7 @@ def splits_of(
             partial,
             None if static is None else static[members],
             precise,
+            calendar,
         )
         for part, members in (("train", prepared.train), ("validation", prepared.validation), ("test", prepared.test))
     }

@@ -199,6 +199,12 @@ def records(
     )
 
 
+def in_own_units(task: Task) -> Task:
+    """A task on records whose series have weights: `mse_own`, over unseen values, counts them as the loss does."""
+    own = Mean(metrics.squared, metrics.unseen_targets, scaled=True, weighted=True)
+    return replace(task, metrics={**task.metrics, "mse_own": own}, monitor="mse_own")
+
+
 def trajectory(outputs: int = 2, answer: Answer = "query") -> Task:
     """Trace a curve at all its points: the first half of them is interpolation, the second extrapolation."""
     measures: dict[str, Metric] = {"mae": Mean(metrics.summed_absolute)}

@@ -77,7 +77,9 @@ class BaselineModel(nn.Module):
         )
         self.pool = Pool(config.width)
         self.head = head(config.width, config.outputs, config.head_layers)
-        self.persistence = None if config.persistence == "none" else start_from_guess(self.head, config.inputs)
+        self.persistence = (
+            None if config.persistence == "none" else start_from_guess(self.head, config.inputs, config.persistence)
+        )
 
     def mix(self, x: Tensor, batch: IrregularBatch) -> Tensor:
         """(B, L, D) embedded rows -> (B, L, D). L is at least 1, and x is 0 on padding, which must not be read."""
@@ -114,7 +116,9 @@ class BaselineModel(nn.Module):
         return self.embedder(rows, times / self.rows.interval if self.config.time_embedding == "relative" else times)
 
     def _from_guess(self, answers: Tensor, batch: IrregularBatch, encoded: Encoded) -> Tensor:
-        return answers if self.persistence is None else answers + guess(self.persistence, batch, encoded)
+        if self.persistence is None:
+            return answers
+        return answers + guess(self.persistence, batch, encoded, self.rows.interval)
 
 
 def state_after(rows: Tensor, count: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lformer.baselines.fitted import READ, FittedAtOnce, check_task
 from lformer.batch import IrregularBatch, median_interval
-from lformer.metrics import Where, all_targets, targets_of, unseen_targets
+from lformer.metrics import Where, all_targets, targets_of, unseen_targets, weigh
 from lformer.nn.attention import one_of
 from lformer.nn.known import Ahead, Known, follow, look_ahead, nothing_known
 from lformer.nn.persistence import along_line
@@ -210,7 +210,7 @@ class LeastSquares(Naive):
             counted = where(batch) & batch.valid[..., None] if batch.query_times is None else where(batch)
             weight = counted.to(self.mean.dtype)
             if batch.weights is not None:
-                weight = weight * batch.weights.to(weight)[:, None, None]
+                weight = weigh(weight, batch)
             x = self._features(batch)
             y = torch.where(counted, targets_of(batch).to(x.dtype) - self.mean, 0)
             weighted = x * weight[..., None]

@@ -60,7 +60,8 @@ def asked_table(estimator: Any, panel: Panel, asked: list[Any], columns: dict[st
     """id, time asked for, and the value of each channel; ids that nothing is asked of are left out."""
     some = [i for i, stamps in enumerate(asked) if len(stamps)]
     panel, asked = panel[some], [asked[i] for i in some]
-    values = np.concatenate(estimator.predict(panel, asked))
+    aware = asked if panel.zone is None else [pd.DatetimeIndex(stamps, tz="UTC") for stamps in asked]
+    values = np.concatenate(estimator.predict(panel, aware))
     answers = {
         columns["id"]: np.repeat(panel.ids, [len(stamps) for stamps in asked]),
         columns["time"]: np.concatenate(asked),

@@ -91,8 +91,8 @@ def fit(
     ] = Twice.error,
     missing_values: MissingNumbers = None,
     epochs: Annotated[
-        int, typer.Option(min=1, help="At most so many; training stops earlier if nothing improves.")
-    ] = 40,
+        int | None, typer.Option(min=1, help="Passes over the series; chosen by how many there are if not given.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of split and weights; the same seed repeats the run.")] = 42,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:

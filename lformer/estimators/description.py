@@ -43,10 +43,12 @@ from lformer.estimators.series import LFormerClassifier, LFormerRegressor
 from lformer.nn import LFormerConfig
 from lformer.nn.ensemble import Ensemble
 from lformer.panel import Array, check_missing_values
+from lformer.panel.calendar import HARMONICS, Calendar, check_calendar
 from lformer.panel.stamps import UNITS
+from lformer.panel.zones import read_zone
 from lformer.tasks import Task
 
-FORMAT = 3
+FORMAT = 4
 PARTS = (
     "format", "class", "versions", "parameters", "config", "members", "features", "task", "fitted", "columns",
     "weights",
@@ -122,6 +124,8 @@ def describe(estimator: LFormerEstimator, columns: Mapping[str, Any] | None, wei
             "unit": features.unit,
             "calendar": features.calendar,
             "covariates": [_describe_static(column, coding) for column, coding in features.covariates.columns.items()],
+            "periods": list(features.marks.periods),
+            "zone": features.marks.zone,
         },
         "task": {"shift": list(estimator.task_.shift), "scale": list(estimator.task_.scale)},
         "fitted": {key: plain(getattr(estimator, key), key) for key in (*KINDS[name].found, *FITTED)},
@@ -169,6 +173,7 @@ def _unfitted(kind: type[LFormerEstimator], stored: Any) -> LFormerEstimator:
         positive(given["horizon"], "horizon")
     if "hidden" in given and not 0 < number(given["hidden"], "hidden") < 1:
         raise ValueError(f"hidden must lie between 0 and 1; got {given['hidden']}")
+    check_calendar(given["calendar"])
     return kind(**given)
 
 
@@ -188,7 +193,7 @@ def _config(stored: Any) -> LFormerConfig:
 
 
 def _features(stored: Any) -> Features:
-    stored = fields(stored, "features", ("channels", "known", "unit", "calendar", "covariates"))
+    stored = fields(stored, "features", ("channels", "known", "unit", "calendar", "covariates", "periods", "zone"))
     known = array(stored["known"], "known")
     if known.dtype.kind != "b" or not known.any():
         raise ValueError("known must be truth values, at least one of them true")
@@ -203,7 +208,20 @@ def _features(stored: Any) -> Features:
         unit=unit,
         calendar=calendar,
         covariates=Covariates(dict(covariates)),
+        marks=_marks(stored["periods"], stored["zone"], calendar),
     )
+
+
+def _marks(periods: Any, zone: Any, calendar: bool) -> Calendar:
+    names = texts(periods, "periods")
+    for name in names:
+        if name not in HARMONICS:
+            raise ValueError(f"periods must be among {', '.join(HARMONICS)}; got {short(name)}")
+    if names and not calendar:
+        raise ValueError("periods are of calendar stamps, and these are numbers")
+    if zone is not None:
+        read_zone(text(zone, "zone"))
+    return Calendar(tuple(names), zone)
 
 
 def _static(entry: Any) -> tuple[str, Coding]:
@@ -221,7 +239,8 @@ def _task(kind: Kind, config: LFormerConfig, stored: Any) -> Task:
     scale = [positive(one, "scale") for one in entries(stored["scale"], "scale")]
     if bool(scale) == ("classes_" in kind.found):
         raise ValueError("the scale of the answers is missing" if not scale else "classes have no scale")
-    return replace(kind.task(config.outputs), shift=shift, scale=scale)
+    task = kind.task(config.outputs)
+    return replace(tasks.in_own_units(task) if config.series_scale else task, shift=shift, scale=scale)
 
 
 def _classes(stored: Any, name: str) -> Array:
@@ -274,6 +293,7 @@ def _require_agreement(estimator: Any, config: LFormerConfig) -> None:
         "inputs of the model": (config.inputs, channels),
         "rows of the model": (config.rows, "carried"),
         "static covariates of the model": (config.statics, features.covariates.width),
+        "marks of the model": (config.marks, features.marks.width),
         "place of the answers": (config.answer, estimator.task_.answer),
     }
     if hasattr(estimator, "classes_"):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from lformer.covariates import Covariates
-from lformer.estimators.inputs import match_channels, match_clock, on_calendar
+from lformer.estimators.inputs import match_channels, match_clock, on_calendar, require_dates
 from lformer.panel import Array, Panel
+from lformer.panel.calendar import NO_CALENDAR, Calendar, choose
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +24,7 @@ class Features:
         unit: of the times.
         calendar: whether stamps were dates or durations, and not numbers.
         covariates: how static covariates are coded.
+        marks: what the model is told of dates, and in which time zone; by default nothing.
     """
 
     channels: tuple[str, ...]
@@ -29,10 +32,11 @@ class Features:
     unit: str
     calendar: bool
     covariates: Covariates
+    marks: Calendar = NO_CALENDAR
 
     @classmethod
-    def fit(cls, panel: Panel) -> Features:
-        """From the training series."""
+    def fit(cls, panel: Panel, calendar: Any = False) -> Features:
+        """From the training series; `calendar` as the estimators take it."""
         observed = np.ones(panel.values.shape, bool) if panel.observed is None else panel.observed
         known: Array = np.any(observed[panel.rows()], axis=0)
         if not known.any():
@@ -45,11 +49,14 @@ class Features:
             unit=panel.unit,
             calendar=on_calendar(panel),
             covariates=Covariates.fit(panel.static),
+            marks=choose(panel, calendar),
         )
 
     def match(self, panel: Panel) -> Panel:
         """The panel with the channels and the unit of time of training, or an error that says what differs."""
         panel = match_clock(match_channels(panel, self.channels), self.calendar, self.unit)
+        if self.marks.width:
+            require_dates(panel.origin.dtype.kind, panel.zone, self.marks.zone, "the times of X")
         if self.known.all():
             return panel
         observed = np.ones(panel.values.shape, bool) if panel.observed is None else panel.observed

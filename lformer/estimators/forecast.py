@@ -6,8 +6,8 @@ Both hide rows they know from copies of the training series, and learn to predic
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
-from typing import Any, Literal, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -16,24 +16,36 @@ from torch import Tensor
 
 from lformer import tasks
 from lformer.estimators.base import LFormerEstimator, all_or_nothing, scale_of
+from lformer.estimators.inputs import require_dates
 from lformer.estimators.naive import RULES, in_deviations, naive
+from lformer.estimators.own_units import fit_start, own_weights, wants_own_scale, widened
 from lformer.evaluate import evaluate, predict
 from lformer.hiding import hide, random_rows
-from lformer.nn import LFormerConfig
+from lformer.nn import LFormer, LFormerConfig
+from lformer.nn.ensemble import Ensemble
 from lformer.nn.persistence import PersistenceKind
-from lformer.panel import Array, MissingValues, Panel
+from lformer.panel import Array, Panel
+from lformer.panel.calendar import Calendar
 from lformer.panel.stamps import as_stamps, elapsed, missing
-from lformer.parts import PanelPart, Targets
+from lformer.panel.zones import zone_of
+from lformer.parts import PanelPart, Splits, Targets
 from lformer.scaling import Scale
 from lformer.tasks import Task
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _RecordEstimator(LFormerEstimator):
     """What the two share: copies with hidden rows in training, queries in prediction."""
 
-    n_copies: int
-    persistence: bool
-    _task_name: str
+    n_copies: int = 4
+    persistence: bool = True
+    series_scale: bool | Literal["auto"] = "auto"
+    dropout: float = 0.1
+    weight_decay: float = 0.1
+    neighbours: int = 0
+    _task_name: ClassVar[str]
+    # Whether series are on their own scale, as the last `fit` found out; not saved.
+    _own: bool = field(default=False, init=False)
 
     @all_or_nothing
     def fit(self, X: Any, y: None = None) -> Self:
@@ -46,6 +58,8 @@ class _RecordEstimator(LFormerEstimator):
             raise ValueError(
                 f"at least 2 series with rows to hide are needed to train and to validate; n_samples={len(panel)}."
             )
+        if self.warm_start and hasattr(self, "model_"):
+            self._own = self.model_.config.series_scale
         copies = panel[np.tile(np.arange(len(panel)), self.n_copies)]
         nothing = Targets(values=np.zeros((0, len(panel.channels)), np.float32), at="queries")
         return self._fit(copies, nothing, record_task(self._task_name, len(panel.channels)))
@@ -62,7 +76,7 @@ class _RecordEstimator(LFormerEstimator):
         """
         check_is_fitted(self, "model_")
         panel = _informed(self.features_.match(self._series(X)), every=True)
-        asked = _clocks(panel, query_times)
+        asked = _clocks(panel, query_times, self.features_.marks)
         self._check_queries(panel, asked)
         lengths = np.array([len(clock) for clock in asked])
         targets = Targets(
@@ -81,7 +95,7 @@ class _RecordEstimator(LFormerEstimator):
         check_is_fitted(self, "model_")
         part = self._with_hidden_rows(X)
         with self._answering() as model:
-            return -evaluate(model, self.task_, part, self.batch_size)["mse_unseen"]
+            return -evaluate(model, self.task_, part, self.batch_size)[self.task_.monitor]
 
     def baseline_score(self, X: Any, y: None = None) -> float:
         """What `score` would be with the best of the simple rules that `compare` knows."""
@@ -96,15 +110,15 @@ class _RecordEstimator(LFormerEstimator):
         check_is_fitted(self, "model_")
         part = self._with_hidden_rows(X)
         with self._answering() as model:
-            scores = {type(self).__name__: -evaluate(model, self.task_, part, self.batch_size)["mse_unseen"]}
+            scores = {type(self).__name__: -evaluate(model, self.task_, part, self.batch_size)[self.task_.monitor]}
         part, task = in_deviations(part, self.task_, scale_of(self.model_))
         rules = {name: naive(name, task.outputs, task) for name in RULES[task.name]}
         for rule in rules.values():
             rule.set_mean(torch.zeros(task.outputs))  # in deviations, the mean of training is 0
-        if self._naive is not None:
-            rules = self._naive.rules
+        if (fitted := getattr(self, "_naive", None)) is not None:
+            rules = fitted.rules
         return scores | {
-            name: -evaluate(rule, task, part, self.batch_size)["mse_unseen"] for name, rule in rules.items()
+            name: -evaluate(rule, task, part, self.batch_size)[task.monitor] for name, rule in rules.items()
         }
 
     def _with_hidden_rows(self, X: Any) -> PanelPart:
@@ -113,7 +127,11 @@ class _RecordEstimator(LFormerEstimator):
         panel = panel[self._usable(panel)].compact()
         if not len(panel):
             raise ValueError("no series has rows to hide, so there is nothing to compare with.")
-        return self._part(*self._hide(panel, scale_of(self.model_), seed=0, copies=1))
+        scale = scale_of(self.model_)
+        shown, asked = self._hide(panel, scale, seed=0, copies=1)
+        if self.model_.config.series_scale:
+            asked = replace(asked, weights=own_weights(panel, scale, typical_spread(self.model_)))
+        return self._part(shown, asked)
 
     @abstractmethod
     def _usable(self, panel: Panel) -> Array:
@@ -133,9 +151,24 @@ class _RecordEstimator(LFormerEstimator):
     def _prepare(
         self, panel: Panel, targets: Targets, task: Task, scale: Scale, seed: int
     ) -> tuple[Panel, Targets, Task]:
-        """Rows that stay, and the values of those that are asked for; errors count in deviations of a channel."""
-        shown, asked = self._hide(panel.compact(), scale, seed, self.n_copies)
+        """Rows that stay, and the values of those that are asked for.
+
+        Errors count in deviations of a channel; of series on their own scale, in their spreads.
+        """
+        panel = panel.compact()
+        shown, asked = self._hide(panel, scale, seed, self.n_copies)
+        if self._own:
+            asked, task = replace(asked, weights=own_weights(panel, scale)), tasks.in_own_units(task)
         return shown, asked, replace(task, shift=scale.shift.tolist(), scale=scale.scale.tolist())
+
+    def _scale(self, train: Panel) -> Scale:
+        """With wider bounds for series on their own scale, which is decided here."""
+        scale = super()._scale(train)
+        self._own = bool(self.series_scale)
+        if self.series_scale == "auto":
+            dated = self.features_.marks.width > 0  # then each series has a season of its own
+            self._own = not self.streaming and (dated or wants_own_scale(train, scale))
+        return widened(scale) if self._own else scale
 
     def _hide(self, panel: Panel, scale: Scale, seed: int, copies: int) -> tuple[Panel, Targets]:
         """Rows that stay, and the values that are asked for, wild ones at their bounds as among the inputs."""
@@ -143,11 +176,16 @@ class _RecordEstimator(LFormerEstimator):
         shown, targets = hide(panel, hidden, "query")
         return shown, _only(replace(targets, values=np.clip(targets.values, scale.low, scale.high)), asked)
 
+    def _begin(self, model: LFormer, task: Task, splits: Splits[PanelPart]) -> None:
+        fit_start(model, task, list(splits.train.batches(self.batch_size)))
+
     def _config(self, task: Task) -> LFormerConfig:
         kind: PersistenceKind = "none"
         if self.persistence:  # the line where the future may be read
-            kind = "line" if self._task_name == "interpolate" and not self.streaming else "latest"
-        return replace(super()._config(task), time_embedding="relative", persistence=kind)
+            kind = "recent" if self._own else "latest"
+            if self._task_name == "interpolate" and not self.streaming:
+                kind = "line"
+        return replace(super()._config(task), time_embedding="relative", persistence=kind, series_scale=self._own)
 
     def _split(self, n: int, seed: int, groups: Array | None) -> tuple[Array, Array]:
         """All copies of a series go to the same side."""
@@ -160,8 +198,15 @@ class _RecordEstimator(LFormerEstimator):
         super()._check_parameters()
         if not self.n_copies >= 1:
             raise ValueError(f"n_copies must be at least 1; got {self.n_copies}.")
+        if self.series_scale is not True and self.series_scale is not False and self.series_scale != "auto":
+            raise ValueError(f'series_scale must be True, False or "auto"; got {self.series_scale!r}.')
+        if self.series_scale is True and self.streaming:
+            raise ValueError(
+                "series_scale=True reads the whole series, which a streaming model cannot. Use series_scale=False."
+            )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LFormerInterpolator(_RecordEstimator):
     """The values of a series between, before and after its rows.
 
@@ -183,42 +228,8 @@ class LFormerInterpolator(_RecordEstimator):
         (3, 1)
     """
 
-    _task_name = "interpolate"
-
-    def __init__(
-        self,
-        *,
-        hidden: float = 0.5,
-        n_copies: int = 4,
-        persistence: bool = True,
-        width: int = 64,
-        depth: int = 2,
-        heads: int = 4,
-        dropout: float = 0.1,
-        members: int = 1,
-        lr: float = 2e-3,
-        batch_size: int = 32,
-        max_epochs: int = 40,
-        weight_decay: float = 0.1,
-        patience: int | None = 10,
-        validation_fraction: float = 0.15,
-        streaming: bool = False,
-        missing_values: MissingValues = None,
-        device: Literal["auto", "cpu", "gpu"] = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-        autosave: str | None = None,
-    ) -> None:
-        super().__init__(
-            width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr, batch_size=batch_size,
-            max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
-            validation_fraction=validation_fraction, streaming=streaming, missing_values=missing_values, device=device,
-            random_state=random_state, verbose=verbose, warm_start=warm_start, autosave=autosave,
-        )  # fmt: skip
-        self.hidden = hidden
-        self.n_copies = n_copies
-        self.persistence = persistence
+    hidden: float = 0.5
+    _task_name: ClassVar[str] = "interpolate"
 
     def _usable(self, panel: Panel) -> Array:
         return (panel.lengths >= 2) & (self.hidden * panel.lengths >= 1)
@@ -233,6 +244,7 @@ class LFormerInterpolator(_RecordEstimator):
             raise ValueError(f"hidden must lie between 0 and 1; got {self.hidden}.")
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LFormerForecaster(_RecordEstimator):
     """The values of a series after its last row.
 
@@ -251,42 +263,8 @@ class LFormerForecaster(_RecordEstimator):
         (2, 1)
     """
 
-    _task_name = "extrapolate"
-
-    def __init__(
-        self,
-        *,
-        horizon: float | None = None,
-        n_copies: int = 4,
-        persistence: bool = True,
-        width: int = 64,
-        depth: int = 2,
-        heads: int = 4,
-        dropout: float = 0.1,
-        members: int = 1,
-        lr: float = 2e-3,
-        batch_size: int = 32,
-        max_epochs: int = 40,
-        weight_decay: float = 0.1,
-        patience: int | None = 10,
-        validation_fraction: float = 0.15,
-        streaming: bool = False,
-        missing_values: MissingValues = None,
-        device: Literal["auto", "cpu", "gpu"] = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-        autosave: str | None = None,
-    ) -> None:
-        super().__init__(
-            width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr, batch_size=batch_size,
-            max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
-            validation_fraction=validation_fraction, streaming=streaming, missing_values=missing_values, device=device,
-            random_state=random_state, verbose=verbose, warm_start=warm_start, autosave=autosave,
-        )  # fmt: skip
-        self.horizon = horizon
-        self.n_copies = n_copies
-        self.persistence = persistence
+    horizon: float | None = None
+    _task_name: ClassVar[str] = "extrapolate"
 
     def _usable(self, panel: Panel) -> Array:
         return _last_times(panel) > panel.first_times()
@@ -323,6 +301,13 @@ def record_task(name: str, channels: int) -> Task:
     return replace(tasks.records(name, channels, "query"), monitor="mse_unseen")
 
 
+def typical_spread(model: LFormer | Ensemble) -> Tensor:
+    """(C,) of a series, as a model on their own scale holds it."""
+    own = (model.models[0] if isinstance(model, Ensemble) else model).rows.own
+    assert own is not None
+    return own.typical
+
+
 def _informed(panel: Panel, every: bool = False) -> Panel:
     """The panel without rows in which nothing was observed; `every` series must then have one left."""
     panel = panel.compact()
@@ -357,7 +342,7 @@ def _only(targets: Targets, wanted: Array) -> Targets:
     return replace(targets, first=first, lengths=ends - first, **kept)
 
 
-def _clocks(panel: Panel, query_times: Any) -> list[Array]:
+def _clocks(panel: Panel, query_times: Any, calendar: Calendar) -> list[Array]:
     """(Q_i,) float64 of each series, in the frame of `panel.times`."""
     if query_times is None:
         raise ValueError(
@@ -371,10 +356,13 @@ def _clocks(panel: Panel, query_times: Any) -> list[Array]:
             f"query_times must be (Q,) or one array for each of the {len(panel)} series; got {len(query_times)} arrays."
         )
     named = zip(query_times, panel.origin, panel.ids.tolist(), strict=True)
-    return [_clock(stamps, origin, panel.unit, f"query_times of series {name!r}") for stamps, origin, name in named]
+    return [
+        _clock(stamps, origin, panel.unit, calendar, f"query_times of series {name!r}")
+        for stamps, origin, name in named
+    ]
 
 
-def _clock(query_times: Any, origin: Any, unit: str, name: str) -> Array:
+def _clock(query_times: Any, origin: Any, unit: str, calendar: Calendar, name: str) -> Array:
     """(Q,) float64 from `origin` to each stamp, negative before it."""
     if not len(query_times):
         return np.zeros(0)
@@ -386,4 +374,6 @@ def _clock(query_times: Any, origin: Any, unit: str, name: str) -> Array:
         raise ValueError(
             f"{name} must be of the kind of the times of X, {np.asarray(origin).dtype}; got {stamps.dtype}."
         )
+    if calendar.width:
+        require_dates(stamps.dtype.kind, zone_of(query_times), calendar.zone, name)
     return elapsed(stamps, np.asarray(origin), unit)

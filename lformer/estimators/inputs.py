@@ -110,6 +110,23 @@ def match_clock(panel: Panel, calendar: bool, unit: str) -> Panel:
     return replace(panel, times=panel.times * (one_of(panel.unit) / one_of(unit)), unit=unit)
 
 
+def require_dates(kind: str, zone: str | None, known: str | None, name: str) -> None:
+    """Refuse stamps of which a model that knows the calendar cannot tell what the clock on the wall shows.
+
+    Args:
+        kind: of their dtype.
+        zone: theirs; None if they have none.
+        known: that of training. Stamps of any other zone are the same instants, so they may come.
+        name: what to call them.
+    """
+    if kind != "M":
+        raise ValueError(f"{name} must be dates, as the model knows days and hours of the calendar from training.")
+    if (zone is None) != (known is None):
+        has, wants = (f"are in the time zone {z}" if z else "have no time zone" for z in (zone, known))
+        how = f"tz_localize({known!r})" if known else f"tz_convert({zone!r}).tz_localize(None), or the zone of training"
+        raise ValueError(f"{name} {has}, but those of training {wants}. Convert them: {how}.")
+
+
 def on_calendar(panel: Panel) -> bool:
     """Whether its stamps are dates or durations, whose unit is known, and not plain numbers."""
     return panel.origin.dtype.kind in "mM"

@@ -133,6 +133,8 @@ def restored(value: Any, name: str) -> Any:
         return scalar(value, name)
     if "list" in value:
         return [scalar(one, name) for one in entries(fields(value, name, ("list",))["list"], name)]
+    if "tuple" in value:
+        return tuple(scalar(one, name) for one in entries(fields(value, name, ("tuple",))["tuple"], name))
     if "pairs" not in value:
         return array(value, name)
     pairs = [entries(pair, name) for pair in entries(fields(value, name, ("pairs",))["pairs"], name)]
@@ -149,12 +151,14 @@ def restored(value: Any, name: str) -> Any:
 
 
 def plain(value: Any, name: str) -> Any:
-    """What JSON can hold and `restored` brings back: numbers, text, lists, arrays with their type, dicts as pairs."""
+    """What JSON can hold and `restored` brings back: numbers, text, lists and tuples, arrays with their type, dicts."""
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, tuple):
+        return {"tuple": [scalar(plain(item, name), name) for item in value]}
     if isinstance(value, dict):
         return {"pairs": [[plain(key, name), plain(item, name)] for key, item in value.items()]}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         return {"list": [plain(item, name) for item in value]}
     if isinstance(value, np.ndarray) and value.ndim == 1:
         kind = "str" if value.dtype.kind == "U" else value.dtype.str

@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from lformer.estimators.inputs import require_dates
 from lformer.panel import Array
 from lformer.panel.missing import is_mark, read_marks
 from lformer.panel.stamps import as_stamps, elapsed, missing
+from lformer.panel.zones import zone_of
 
 if TYPE_CHECKING:
     from lformer.estimators.base import LFormerEstimator
@@ -77,7 +79,7 @@ class Stream:
             row, gap, before, rows = self._joined(row, time), self._gap, self._before, self._rows
         else:
             gap, before, rows = now - self._elapsed, self._after, self._rows + 1
-        answer, after = self._step(row, gap, before)
+        answer, after = self._step(row, stamp, gap, before)
         self._origin, self._elapsed, self._gap, self._row = origin, now, gap, row
         self._before, self._after, self._rows = before, after, rows
         return answer
@@ -92,18 +94,21 @@ class Stream:
         return copy(self)
 
     @torch.no_grad()
-    def _step(self, row: Array, gap: float, before: Any) -> tuple[Any, Any]:
+    def _step(self, row: Array, stamp: Array, gap: float, before: Any) -> tuple[Any, Any]:
         """The answer after a row, and the state then; `before`, the state before it."""
         seen = np.where(self._features.known, row, np.nan)  # as `predict`, which leaves the others out
         values, delta = torch.from_numpy(seen)[None], torch.tensor([gap], dtype=torch.float64)
-        output, state = self._model.step(values, delta, before)
+        calendar = self._features.marks
+        marks = torch.from_numpy(calendar.of(stamp)) if calendar.width else None
+        output, state = self._model.step(values, delta, before, marks)
         return self._decode(output.float())[0], state
 
     def _stamp(self, time: Any) -> Array:
         """(1,) of the kind that training had."""
         import pandas as pd
 
-        stamp = as_stamps(np.array([time]) if isinstance(time, float | int) else pd.Index([time]), "time")
+        given = np.array([time]) if isinstance(time, float | int) else pd.Index([time])
+        stamp = as_stamps(given, "time")
         calendar = stamp.dtype.kind in "mM"
         if stamp.shape != (1,) or missing(stamp).any():
             raise ValueError(f"time must be one finite stamp; got {time!r}.")
@@ -111,6 +116,8 @@ class Stream:
         if calendar != self._features.calendar or (calendar and stamp.dtype.kind != kind.kind):
             needs = "a date or a duration, one kind for a series" if self._features.calendar else "a number"
             raise ValueError(f"time must be {needs}, as in training; got {time!r}.")
+        if self._features.marks.width:
+            require_dates(stamp.dtype.kind, zone_of(given), self._features.marks.zone, f"the stamps, such as {time!r},")
         return stamp
 
     def _values(self, values: Any) -> Array:

@@ -23,6 +23,7 @@ from lformer.sealed import DamagedError
 
 LARGEST = 2**24  # bytes of a header
 NAMES = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64"}  # of safetensors
+POSITIVE = ("rows.scale", "rows.interval", "rows.span", "own.typical", "season.ridge")  # buffers of rows
 ADVICE = "Copy the whole folder of the saved model again, or take it from a backup."
 
 
@@ -65,7 +66,7 @@ def unsound(tensors: Mapping[str, Tensor]) -> str:
                 return f"{'.'.join(front)} has a low that is above its high, or not a number"
         elif not bool(torch.isfinite(tensor).all()):
             return f"{name} is not finite"
-        elif (part in ("rows.scale", "rows.interval", "rows.span") or last == "first_interval") and (tensor <= 0).any():
+        elif (part in POSITIVE or last == "first_interval") and (tensor <= 0).any():
             return f"{name} is not greater than 0"
     return ""
 
@@ -121,7 +122,7 @@ def _impossible(config: LFormerConfig, members: int, tensors: int, size: int) ->
     layers = config.depth + config.head_layers + (config.embedder_layers if config.embedder == "mlp" else 0)
     if layers * max(members, 1) > tensors:
         return f"a model of {layers} layers and {max(members, 1)} members has more than {tensors} tensors"
-    for name in ("inputs", "outputs", "statics", "width", "heads", "hidden"):
+    for name in ("inputs", "outputs", "statics", "marks", "width", "heads", "hidden"):
         if (getattr(config, name) or 0) > size:
             return f"a model with {name} = {getattr(config, name)} has more than {size:,} bytes of weights"
     return ""

@@ -38,9 +38,11 @@ class Ensemble(nn.Module):
         """The states before the first row of `batch` series, one per member; `static` as in `LFormer.init_state`."""
         return tuple(member.init_state(batch, static) for member in self.models)
 
-    def step(self, values: Tensor, delta: Tensor, states: tuple[State, ...]) -> tuple[Tensor, tuple[State, ...]]:
+    def step(
+        self, values: Tensor, delta: Tensor, states: tuple[State, ...], marks: Tensor | None = None
+    ) -> tuple[Tensor, tuple[State, ...]]:
         """One row per series, as `LFormer.step`: (B, O) and the new states"""
-        steps = [m.step(values, delta, state) for m, state in zip(self.models, states, strict=True)]
+        steps = [m.step(values, delta, state, marks) for m, state in zip(self.models, states, strict=True)]
         return torch.stack([answer for answer, _ in steps]).mean(dim=0), tuple(state for _, state in steps)
 
     @property

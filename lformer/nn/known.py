@@ -5,10 +5,13 @@ Scans over a series that look back (`follow`, which has a state) or ahead (`look
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from lformer.nn.neighbours import Recent
 
 
 class Known(NamedTuple):
@@ -44,6 +47,7 @@ class Past(NamedTuple):
     time: Tensor  # (B,) of the last row
     rows: Tensor  # (B,) how many there were
     known: Known  # (B, C)
+    recent: Recent | None = None  # the latest rows, where rows show their neighbours
 
 
 def nothing_known(batch: int, channels: int, like: Tensor, clock: torch.dtype) -> Known:

@@ -15,6 +15,8 @@ from lformer.nn.dropout import Dropout
 from lformer.nn.embedder import Embedder, Embedding, TimeEmbedding
 from lformer.nn.known import Known, Past, nothing_known
 from lformer.nn.mixer import FeedForward, LiquidMixer, SwiGLU, can_fill, fill_intervals
+from lformer.nn.neighbours import Recent, nothing_recent
+from lformer.nn.own_scale import check_own_scale
 from lformer.nn.persistence import PersistenceKind, guess, start_from_guess
 from lformer.nn.predictor import Answer, Pool, Pooling, head
 from lformer.nn.query import Merged, check_answer, merge
@@ -36,9 +38,14 @@ class LFormerConfig:
         outputs: numbers per answer: classes, or targets.
         answer: "series" pools the valid rows; "step" answers at every row; "query" at `batch.query_times`.
         rows: what a row holds: "values" (paper), "observed" or "carried", see `RowEncoder`.
+        neighbours: on either side of a "carried" row, at how many moments it also shows what each channel did, so that
+            the embedder is a convolution in time; see `lformer.nn.neighbours`.
         statics: S, numbers of static covariates, from `batch.static`.
-        persistence: "latest" or "line" adds the answer to a simple guess in the units of the inputs, see `Persistence`;
-            "none" is the paper's.
+        marks: M, numbers known in advance of every row and query, such as the calendar, from `batch.marks`; the paper
+            has none.
+        series_scale: whether values, and answers in their units, are in units of their own series, see `OwnScale`.
+        persistence: "latest", "recent" or "line" adds the answer to a simple guess in the units of the inputs, see
+            `Persistence`; "none" is the paper's.
         width, depth, heads: D, number of mixers, H.
         hidden: inner width of the channel mixer; 2.75 D if None.
         embedder, embedder_layers, time_embedding: see `Embedder`.
@@ -57,7 +64,10 @@ class LFormerConfig:
     outputs: int
     answer: Answer = "series"
     rows: Rows = "values"
+    neighbours: int = 0
     statics: int = 0
+    marks: int = 0
+    series_scale: bool = False
     persistence: PersistenceKind = "none"
     width: int = 64
     depth: int = 2
@@ -94,9 +104,22 @@ class LFormerConfig:
             raise ValueError(f"dropout must be at least 0 and below 1; got {self.dropout}.")
 
         check_rows(self)
+        if self.neighbours < 0 or (self.neighbours and self.rows != "carried"):
+            raise ValueError(
+                f'neighbours must be at least 0, and 0 unless rows="carried"; got {self.neighbours} with '
+                f"rows={self.rows!r}."
+            )
+        if self.marks < 0 or (self.marks and self.embedder == "frames"):
+            raise ValueError(f'marks must be at least 0, and 0 with embedder="frames"; got {self.marks}.')
+        if self.series_scale:
+            check_own_scale(self)
         if self.persistence == "line" and self.causal:
             raise ValueError(
                 'persistence="line" reads the next observation, which a causal model must not. Use "latest".'
+            )
+        if self.persistence == "recent" and self.causal:
+            raise ValueError(
+                'persistence="recent" needs more of the past than the state of a causal model holds. Use "latest".'
             )
 
     def mixer(self) -> LiquidMixer:
@@ -139,11 +162,12 @@ class State(NamedTuple):
     pooled: Tensor  # (B, D) or (B, 3 D) what `Pool` keeps of the last mixer's rows, for answers per series
     known: Known | None  # (B, C) of each channel, where rows or answers need it
     static: Tensor | None  # (B, S) covariates
+    recent: Recent | None = None  # the latest rows, where rows show their neighbours
 
     @property
     def past(self) -> Past | None:
         """What the row encoder goes on from; None where it keeps nothing."""
-        return None if self.known is None else Past(self.time, self.rows, self.known)
+        return None if self.known is None else Past(self.time, self.rows, self.known, self.recent)
 
 
 class LFormer(nn.Module):
@@ -162,7 +186,16 @@ class LFormer(nn.Module):
     def __init__(self, config: LFormerConfig) -> None:
         super().__init__()
         self.config = config
-        self.rows = RowEncoder(config.inputs, config.rows, config.statics, config.persistence)
+        self.rows = RowEncoder(
+            config.inputs,
+            config.rows,
+            config.statics,
+            config.persistence,
+            config.marks,
+            config.series_scale,
+            config.neighbours,
+            config.causal,
+        )
         self.embedder = Embedder(
             self.rows.width, config.width, config.embedder, config.embedder_layers, config.time_embedding
         )
@@ -171,7 +204,9 @@ class LFormer(nn.Module):
         self.pool = Pool(config.width, config.pooling)
         pooled = config.answer == "series"
         self.head = head(self.pool.outputs if pooled else config.width, config.outputs, config.head_layers)
-        self.persistence = None if config.persistence == "none" else start_from_guess(self.head, config.inputs)
+        self.persistence = (
+            None if config.persistence == "none" else start_from_guess(self.head, config.inputs, config.persistence)
+        )
         self.register_buffer("first_interval", torch.tensor(1.0))
         self.first_interval: Tensor
 
@@ -227,7 +262,7 @@ class LFormer(nn.Module):
         last = None if encoded.known is None else encoded.known.at(batch.lengths[:, None]).squeeze()
         static = batch.static if state is None else state.static
         pooled = pooled.to(checks.exact_dtype(x.device))
-        return prediction, State(tuple(layers), _last_time(batch, state), count, pooled, last, static)
+        return prediction, State(tuple(layers), _last_time(batch, state), count, pooled, last, static, encoded.recent)
 
     def path(self, batch: IrregularBatch, state: State | None = None) -> str:
         """What `forward` runs here: "fused mixer", or else the backend of the time mixers ("fused", "parallel", …)."""
@@ -246,22 +281,25 @@ class LFormer(nn.Module):
         """The state before the first row of `batch` series, with their covariates (B, S) if the model reads any."""
         like, keeps = self.first_interval, self.rows.keeps_known
         exact = checks.exact_dtype(like.device)
+        known = nothing_known(batch, self.config.inputs, like, exact) if keeps else None
         return State(
             layers=tuple(mixer.liquid.init_state(batch) for mixer in self.blocks),
             time=torch.zeros(batch, dtype=exact, device=like.device),
             rows=torch.zeros(batch, dtype=torch.int64, device=like.device),
             pooled=self.pool.start(batch, like.to(exact)),
-            known=nothing_known(batch, self.config.inputs, like, exact) if keeps else None,
+            known=known,
             static=static,
+            recent=nothing_recent(known) if self.config.neighbours and known is not None else None,
         )
 
-    def step(self, values: Tensor, delta: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, values: Tensor, delta: Tensor, state: State, marks: Tensor | None = None) -> tuple[Tensor, State]:
         """One row per series: what was seen, and how long after the row before.
 
         Args:
             values: (B, *C); NaN where nothing was observed.
             delta: (B,) interval since the latest row; 0 at the first row of a series.
             state: from `init_state`, `step` or `forward(..., return_state=True)`.
+            marks: (B, M) numbers known in advance of this row, if the model reads any.
 
         Returns:
             (B, O), the answer for the series so far or for this row, and the new state.
@@ -270,7 +308,7 @@ class LFormer(nn.Module):
             raise RuntimeError('step answers at the row it is given; a model with answer="query" answers elsewhere.')
         checks.row_valid(values, delta, len(state.rows), self.config.inputs, self.first_interval.dtype)
         time = state.time + delta.to(state.time.dtype)
-        row = _one_row(values, time, state)
+        row = _one_row(values, time, state, marks)
         gap = torch.where(state.rows > 0, delta.to(values.dtype), self._first(values.dtype))
         encoded = self.rows(row, state.past)
         x = self.embedder(encoded.rows, self._clock(row.times)).squeeze(1)
@@ -284,7 +322,7 @@ class LFormer(nn.Module):
             x = self.pool(pooled, count).to(x.dtype)
         answer = _finite(self._from_guess(self.head(x)[:, None], row, encoded)[:, 0])
         last = None if encoded.known is None else encoded.known.after_rows().squeeze()
-        return answer, State(tuple(layers), time, count, pooled, last, state.static)
+        return answer, State(tuple(layers), time, count, pooled, last, state.static, encoded.recent)
 
     @property
     def blocks(self) -> list[LiquidMixer]:
@@ -309,7 +347,12 @@ class LFormer(nn.Module):
 
     def _from_guess(self, prediction: Tensor, batch: IrregularBatch, encoded: Encoded) -> Tensor:
         """The answers, added to what one would say without a model where that is wanted."""
-        return prediction if self.persistence is None else prediction + guess(self.persistence, batch, encoded)
+        if self.persistence is not None:
+            prediction = prediction + guess(self.persistence, batch, encoded, self.rows.interval)
+        if encoded.own is not None:
+            marks = batch.marks if batch.query_times is None else batch.query_marks
+            prediction = encoded.own.restore(prediction, marks)
+        return prediction
 
     def _first(self, dtype: torch.dtype) -> Tensor:
         """The first interval of a series that must not look ahead."""
@@ -342,7 +385,7 @@ def _finite(answer: Tensor) -> Tensor:
     return answer
 
 
-def _one_row(values: Tensor, time: Tensor, state: State) -> IrregularBatch:
+def _one_row(values: Tensor, time: Tensor, state: State, marks: Tensor | None) -> IrregularBatch:
     """(B, *C) with NaN where nothing was observed, (B,) -> a batch of one row per series."""
     observed = ~torch.isnan(values)
     return IrregularBatch(
@@ -353,6 +396,7 @@ def _one_row(values: Tensor, time: Tensor, state: State) -> IrregularBatch:
         lengths=torch.ones_like(state.rows),
         start=torch.zeros_like(time),
         static=state.static,
+        marks=None if marks is None else marks[:, None],
     )
 
 

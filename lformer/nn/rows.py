@@ -4,9 +4,12 @@
     "observed"   the values, and what was observed
     "carried"    the latest value of each channel, whether it is fresh, its age; the pace of the rows
 
+With `neighbours`, "carried" rows also show what each channel did around them, see `lformer.nn.neighbours`.
+
 It sees values, times and what was observed, not the future, and keeps a state: a whole series, pieces of it and single
 rows are encoded alike. Only where answers start from the line between neighbours do "carried" rows also hold the next
-value of each channel and how far it is. Static covariates are appended to every row, the same in each.
+value of each channel and how far it is. Static covariates are appended to every row, the same in each, and marks, which
+are known in advance, to every row and query.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from torch import Tensor, nn
 from lformer.batch import IrregularBatch, median_interval, median_span
 from lformer.nn.attention import one_of
 from lformer.nn.known import Ahead, Known, Past, follow, look_ahead, nothing_known
+from lformer.nn.neighbours import Recent, around_rows, before_rows, nothing_recent, offsets
+from lformer.nn.own_scale import Own, OwnScale
 from lformer.nn.query import rows_until
 
 Rows = Literal["values", "observed", "carried"]
@@ -64,6 +69,8 @@ class Encoded(NamedTuple):
     rows: Tensor  # (B, L, W)
     known: Known | None  # (B, L + 1, C) before the first and after each row; None where nobody asks
     ahead: Ahead | None  # (B, L + 1, C) likewise, the next observations
+    own: Own | None = None  # how the values of each series are scaled, if by its own
+    recent: Recent | None = None  # the latest rows of each series, where the next ones will ask for them
 
 
 class RowEncoder(nn.Module):
@@ -74,19 +81,35 @@ class RowEncoder(nn.Module):
         kind: what a row holds, see above.
         statics: S, numbers of static covariates appended to every row, from `batch.static`.
         persistence: what answers start from, see `Persistence`; "line" reads the next observations.
+        marks: M, numbers known in advance that are appended to rows and queries, from `batch.marks`.
+        series_scale: whether values are in units of their own series, see `OwnScale`; its features are appended too.
+        neighbours: on either side of a row how many moments to show, a typical interval apart; see `around_rows`.
+        causal: show only those before it.
 
     What must be fitted is held in buffers: `shift`, `scale`, `low` and `high` (C,) of the values (not with "values",
     which is the paper's: as they come), and the typical `interval` and `span` of a series, in the data's unit of time.
     """
 
-    def __init__(self, inputs: int, kind: Rows = "values", statics: int = 0, persistence: str = "none") -> None:
+    def __init__(
+        self,
+        inputs: int,
+        kind: Rows = "values",
+        statics: int = 0,
+        persistence: str = "none",
+        marks: int = 0,
+        series_scale: bool = False,
+        neighbours: int = 0,
+        causal: bool = False,
+    ) -> None:
         super().__init__()
         one_of("rows", kind, Rows)
-        self.inputs, self.kind, self.statics = inputs, kind, statics
+        self.inputs, self.kind, self.statics, self.marks = inputs, kind, statics, marks
+        self.neighbours, self.causal = neighbours, causal
         self.guesses = persistence != "none"
         self.keeps_known = self.guesses or kind == "carried"
         self.looks_ahead = persistence == "line"
-        self.plain = kind == "values" and statics == 0
+        self.plain = kind == "values" and statics == 0 and marks == 0 and not series_scale
+        self.own = OwnScale(inputs, marks) if series_scale else None
         self.shift: Tensor
         self.scale: Tensor
         self.low: Tensor
@@ -110,17 +133,25 @@ class RowEncoder(nn.Module):
         return f"inputs={self.inputs}, kind={self.kind!r}, statics={self.statics}"
 
     @property
+    def _owns(self) -> int:
+        return 0 if self.own is None else self.own.width
+
+    @property
     def width(self) -> int:
         """W, numbers per row."""
         C = self.inputs
-        carried = (5 if self.looks_ahead else 3) * C + 2
-        return {"values": C, "observed": 2 * C, "carried": carried}[self.kind] + self.statics
+        carried = (5 if self.looks_ahead else 3) * C + 2 + len(offsets(self.neighbours, self.causal)) * C
+        return {"values": C, "observed": 2 * C, "carried": carried}[self.kind] + self.statics + self.marks + self._owns
 
     def forward(self, batch: IrregularBatch, past: Past | None = None) -> Encoded:
         """The rows of the batch, from where the series stand."""
         if self.plain and not self.keeps_known:
             return Encoded(batch.values, None, None)
         values, observed = self.scaled(batch)
+        own = None
+        if self.own is not None:
+            own = self.own(values, observed, batch.marks)
+            values = own.remove(values, observed, batch.marks)
         known = follow(values, observed, batch.times, self._before(batch, past)) if self.keeps_known else None
         ahead = look_ahead(values, observed, batch.times) if self.looks_ahead else None
         parts = [values]
@@ -130,7 +161,12 @@ class RowEncoder(nn.Module):
             assert known is not None
             after = None if ahead is None else ahead.after_rows()
             parts = self._carried(known.after_rows(), after, observed, batch.times, _gaps(batch, past))
-        return Encoded(self._with_static(parts, batch), known, ahead)
+        recent = None
+        if self.neighbours:
+            assert known is not None
+            around, recent = self._around(values, observed, batch, known, past)
+            parts.append(around)
+        return Encoded(self._completed(parts, batch, batch.marks, own), known, ahead, own, recent)
 
     def queries(self, batch: IrregularBatch, encoded: Encoded, past: Past | None = None) -> Tensor:
         """(B, Q, W), rows at the query times in which nothing was observed.
@@ -141,9 +177,14 @@ class RowEncoder(nn.Module):
         asked = batch.query_times
         assert asked is not None
         if self.kind != "carried" or not self.guesses:
-            width = batch.values.shape[2:] if self.kind == "values" else (self.width - self.statics,)
+            width = (
+                batch.values.shape[2:]
+                if self.kind == "values"
+                else (self.width - self.statics - self.marks - self._owns,)
+            )
             dtype = batch.values.dtype if self.kind == "values" else self.shift.dtype
-            return self._with_static([batch.values.new_zeros(*asked.shape, *width, dtype=dtype)], batch)
+            nothing = batch.values.new_zeros(*asked.shape, *width, dtype=dtype)
+            return self._completed([nothing], batch, batch.query_marks, encoded.own)
         assert encoded.known is not None
         count = rows_until(batch.times, batch.lengths, asked)
         last = torch.cat([_last_time(batch, past)[:, None], batch.times], dim=1).gather(1, count)
@@ -151,7 +192,11 @@ class RowEncoder(nn.Module):
         now = encoded.known.at(count)
         after = None if encoded.ahead is None else encoded.ahead.at(count)
         nothing = torch.zeros_like(now.latest, dtype=torch.bool)
-        return self._with_static(self._carried(now, after, nothing, asked, gap), batch)
+        parts = self._carried(now, after, nothing, asked, gap)
+        if self.neighbours:  # a query has none: the model reads them from the rows
+            shown = len(offsets(self.neighbours, self.causal)) * self.inputs
+            parts.append(now.latest.new_zeros(*asked.shape, shown))
+        return self._completed(parts, batch, batch.query_marks, encoded.own)
 
     def scaled(self, batch: IrregularBatch) -> tuple[Tensor, Tensor]:
         """(B, L, C) values near 1, 0 where nothing was observed, and what was; nothing is on padding."""
@@ -180,18 +225,33 @@ class RowEncoder(nn.Module):
             parts += [ahead.value, self._in_spans(until, dtype)]
         return parts
 
+    def _around(
+        self, values: Tensor, observed: Tensor, batch: IrregularBatch, known: Known, past: Past | None
+    ) -> tuple[Tensor, Recent | None]:
+        """What each channel did around each row, and the latest rows if a stream may go on from here."""
+        if not self.causal:
+            around = around_rows(values, observed, batch.times, batch.lengths, known, self.interval, self.neighbours)
+            return around, None
+        recent = nothing_recent(self._before(batch, past)) if past is None or past.recent is None else past.recent
+        return before_rows(values, observed, batch.times, batch.lengths, recent, self.interval, self.neighbours)
+
     def _in_spans(self, duration: Tensor, dtype: torch.dtype) -> Tensor:
         """0 for no time at all, 1 for the typical span of a series."""
         interval, span = self.interval.to(dtype), self.span.to(dtype)
         return torch.log1p(duration.clamp(min=0).to(dtype) / interval) / torch.log1p(span / interval)
 
-    def _with_static(self, parts: list[Tensor], batch: IrregularBatch) -> Tensor:
+    def _completed(self, parts: list[Tensor], batch: IrregularBatch, marks: Tensor | None, own: Own | None) -> Tensor:
+        """(B, N, W), rows or queries with static covariates, marks, and what the series is like."""
         if self.statics:
             if batch.static is None or batch.static.shape[1:] != (self.statics,):
                 found = "none" if batch.static is None else tuple(batch.static.shape[1:])
                 raise ValueError(f"the model needs {self.statics} numbers of static covariates; the batch has {found}.")
             rows = parts[0].shape[1]
             parts = [*parts, batch.static.to(parts[0].dtype)[:, None].expand(-1, rows, -1)]
+        if self.marks:
+            parts = [*parts, checked_marks(marks, self.marks).to(parts[0].dtype)]
+        if own is not None:
+            parts = [*parts, *own.features(parts[0].shape[1], marks)]
         return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
 
     def _before(self, batch: IrregularBatch, past: Past | None) -> Known:
@@ -199,6 +259,17 @@ class RowEncoder(nn.Module):
             return past.known
         like = batch.values if self.kind == "values" else self.shift
         return nothing_known(batch.values.shape[0], self.inputs, like, batch.times.dtype)
+
+
+def checked_marks(marks: Tensor | None, count: int) -> Tensor:
+    """The marks of rows or queries, if there are as many as the model reads."""
+    if marks is None or marks.shape[2] != count:
+        found = "none" if marks is None else marks.shape[2]
+        raise ValueError(
+            f"the model reads {count} marks, numbers known in advance of every row and query; the batch has {found}. "
+            "Give them as IrregularBatch.build(..., marks=, query_marks=), or to step(..., marks=)."
+        )
+    return marks
 
 
 def fit_clock(model: nn.Module, batches: Sequence[IrregularBatch]) -> None:
@@ -209,6 +280,8 @@ def fit_clock(model: nn.Module, batches: Sequence[IrregularBatch]) -> None:
         if isinstance(module, RowEncoder):
             module.interval.fill_(interval)
             module.span.fill_(span)
+            if module.own is not None:
+                module.own.fit([(*module.scaled(batch), batch.marks) for batch in batches])
     if isinstance(first := getattr(model, "first_interval", None), Tensor):
         first.fill_(interval)
 

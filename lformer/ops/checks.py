@@ -88,7 +88,7 @@ def decay_valid(decay: Tensor) -> None:
     found = float(decay.detach()[where])
     if LARGEST_DECAY < found < math.inf:
         raise OverflowError(
-            f"decay must be at most {LARGEST_DECAY:g}, so that its sums are finite; row {row} has "
+            f"decay must be at most {LARGEST_DECAY:.3g}, so that its sums are finite; row {row} has "
             f"decay[{step}, {head}] = {found}. Use a larger unit of time, or normalise the decay."
         )
     raise ValueError(

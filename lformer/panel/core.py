@@ -20,6 +20,7 @@ from lformer.arrays import CANNOT, STAMPS, Array, any_array, as_array, floating,
 from lformer.batch import IrregularBatch, intervals
 from lformer.panel.missing import MissingValues, is_mark, read_marks
 from lformer.panel.stamps import LONGEST, as_stamps, choose_unit, missing, stamps, too_long
+from lformer.panel.zones import read_zone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +45,8 @@ class Panel:
         static: one row per series in the order of `ids`, such as age or site; None if there are none.
         scale: what one unit of a stored integer is worth.
         pad_to: rows that `batch` pads to; as many as the longest series needs if None.
+        zone: the time zone that dates came in, such as "Europe/Berlin", in which days and hours are told; `origin` is
+            in UTC then. None if they had none: then they are taken as they are.
     """
 
     times: Array
@@ -58,6 +61,7 @@ class Panel:
     static: pd.DataFrame | None = None
     scale: float = 1.0
     pad_to: int | None = None
+    zone: str | None = None
 
     def __post_init__(self) -> None:
         """No array of a panel can be written to."""
@@ -83,6 +87,7 @@ class Panel:
         origin: Array | None = None,
         static: pd.DataFrame | None = None,
         scale: float = 1.0,
+        zone: str | None = None,
     ) -> Self:
         """A panel from flat arrays, checked; they are not copied, so do not change them afterwards.
 
@@ -94,7 +99,7 @@ class Panel:
             first: (n,) first row of each series; one after the other if None.
             ids: (n,) names; 0 to n - 1 if None.
             channels: names of the last axis of the values; "0", "1", ... if None.
-            unit, origin, static, scale: as in the class; static has its rows in the order of the series.
+            unit, origin, static, scale, zone: as in the class; static has its rows in the order of the series.
         """
         times, values = _float64(times), as_array(values, "values")
         lengths = whole_numbers(lengths, "lengths")
@@ -119,10 +124,13 @@ class Panel:
             got = len(static) if hasattr(static, "iloc") else type(static).__name__
             raise ValueError(f"static must have one row for each of the {n} series, in their order; got {got}.")
         begins = _origin(origin, n)
+        if zone is not None and (read_zone(zone) is None or begins.dtype.kind != "M"):
+            raise ValueError(f"zone={zone!r} is for dates: origin must be {n} stamps of datetime64, in UTC.")
         panel = cls(
             times=times, values=values, observed=None if observed is None else any_array(observed, "observed"),
             first=first, lengths=lengths, ids=names, channels=tuple(channel_names(channels, values.shape[-1])),
             unit=choose_unit(begins.dtype.kind, unit), static=static, scale=_finite(scale, "scale"), origin=begins,
+            zone=zone,
         )  # fmt: skip
         panel._check_times()
         return panel._with_observed()
@@ -435,7 +443,7 @@ class Panel:
         return padded
 
     def to_long(self) -> pd.DataFrame:
-        """One observation per row: id, time, channel, value; as `from_long` takes it.
+        """One observation per row: id, time, channel, value; as `from_long` takes it, times in the zone of the panel.
 
         A row of the panel in which nothing was observed has no place in the table.
         """
@@ -447,11 +455,11 @@ class Panel:
         seen = np.ones(self.values[rows].shape, bool) if self.observed is None else self.observed[rows]
         row, channel = np.nonzero(seen)
         owner = np.repeat(np.arange(len(self)), self.lengths)
-        clock = stamps(self.times[rows], self.origin[owner], self.unit)
+        clock = stamps(self.times[rows], self.origin[owner], self.unit)[row]
         return pd.DataFrame(
             {
                 "id": self.ids[owner[row]],
-                "time": clock[row],
+                "time": clock if self.zone is None else pd.DatetimeIndex(clock, tz="UTC").tz_convert(self.zone),
                 "channel": np.asarray(self.channels)[channel],
                 "value": self._readable(rows)[row, channel],
             }

@@ -17,6 +17,7 @@ from lformer.arrays import CANNOT, NO_NUMBER, Array, as_floats, check_word, show
 from lformer.panel.core import OnDuplicate, channel_names, span_message, spell, whole_numbers
 from lformer.panel.missing import Marks, MissingValues, is_mark, read_marks
 from lformer.panel.stamps import as_stamps, choose_unit, elapsed, missing, require_fine, stored_dtype, too_long
+from lformer.panel.zones import common_zone, zone_of
 
 Fields = dict[str, Any]
 SHOWN = 5  # examples in an error
@@ -68,7 +69,8 @@ def read_long(
         row = np.flatnonzero(~np.isnan(numbers))
         entries = row, code[row], numbers[row]
     entries = _without_marks(entries, read_marks(missing_values, names, dtype))
-    return _fields(np.asarray(ids), owner, clock, entries, names, unit, static, on_duplicate, dtype, table.index)
+    fields = _fields(np.asarray(ids), owner, clock, entries, names, unit, static, on_duplicate, dtype, table.index)
+    return fields | {"zone": zone_of(table[time])}
 
 
 def read_list(
@@ -94,6 +96,7 @@ def read_list(
     names = _names(ids, len(series))
     channels = None if channels is None else channel_names(channels)
     clocks: list[Array] = []
+    zones: list[str | None] = []
     matrices: list[Array] = []
     for name, one in zip(names.tolist(), series, strict=True):
         if isinstance(one, pd.DataFrame):
@@ -129,12 +132,14 @@ def read_list(
             )
         require_fine(stored_dtype(clock), stamps, np.zeros(len(stamps)), f"times of series {name!r}")
         clocks.append(stamps)
+        zones += [zone_of(clock)] if len(stamps) else []
         matrices.append(values)
     owner = np.repeat(np.arange(len(names)), [len(c) for c in clocks])
     matrix = np.concatenate(matrices)
     labels = channel_names(channels, matrix.shape[1])
     entries = _without_marks(_entries(matrix), read_marks(missing_values, labels, dtype))
-    return _fields(names, owner, _joined(clocks), entries, labels, unit, static, on_duplicate, dtype, None)
+    fields = _fields(names, owner, _joined(clocks), entries, labels, unit, static, on_duplicate, dtype, None)
+    return fields | {"zone": common_zone(zones)}
 
 
 def read_array(
@@ -183,7 +188,8 @@ def read_array(
             f"times must not decrease along a series; series {spell(names[owner[at]])} has {flat[at + 1]} after "
             f"{flat[at]}. Sort its rows by time; write NaN or NaT as the time of padding, or give lengths."
         )
-    return _fields(names, owner, flat, _entries(array[valid]), labels, unit, static, on_duplicate, dtype, None)
+    fields = _fields(names, owner, flat, _entries(array[valid]), labels, unit, static, on_duplicate, dtype, None)
+    return fields | {"zone": None if times is None else zone_of(times)}
 
 
 def _entries(matrix: Array) -> tuple[Array, Array, Array]:

@@ -41,11 +41,15 @@ def as_stamps(values: Any, name: str) -> Array:
     return array.astype(np.int64, copy=False)  # narrow ones would overflow when subtracted
 
 
+def stored_zone(values: Any) -> Any:
+    """The time zone of an array, an Index or a column; None if it has none."""
+    dtype = getattr(values, "dtype", None)
+    return getattr(dtype, "tz", None) or getattr(getattr(dtype, "pyarrow_dtype", None), "tz", None)
+
+
 def _in_utc(values: Any) -> Any:
     """The same instants without a time zone, if they have one: the instant is what counts."""
-    dtype = getattr(values, "dtype", None)
-    zone = getattr(dtype, "tz", None) or getattr(getattr(dtype, "pyarrow_dtype", None), "tz", None)
-    if zone is None:
+    if stored_zone(values) is None:
         return values
     if hasattr(values, "dt"):  # a pandas Series
         return values.dt.tz_convert("UTC").dt.tz_localize(None)
@@ -148,7 +152,7 @@ def one_of(unit: str) -> Any:
 def elapsed(clock: Array, origin: Array, unit: str) -> Array:
     """float64 from `origin` to `clock`, both of one kind, in the unit."""
     difference = clock - origin  # exact for integers and calendar stamps
-    if difference.dtype.kind != "f" and bool(((difference < difference.dtype.type(0)) != (clock < origin)).any()):
+    if difference.dtype.kind != "f" and bool(((difference < np.zeros((), difference.dtype)) != (clock < origin)).any()):
         raise ValueError("the times of a series span more than 64-bit numbers can hold.")
     if difference.dtype.kind == "m":
         return difference / one_of(unit)

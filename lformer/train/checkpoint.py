@@ -38,10 +38,11 @@ class Checkpoint(TypedDict):
     history: list[dict[str, float]]
     model: dict[str, Tensor]
     best: dict[str, Tensor]  # weights of the best epoch so far
+    average: dict[str, Tensor]
     optimiser: dict[str, Any]
 
 
-FIELDS = {"run": str, "epoch": int, "history": list, "model": dict, "best": dict, "optimiser": dict}
+FIELDS = {"run": str, "epoch": int, "history": list, "model": dict, "best": dict, "average": dict, "optimiser": dict}
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
@@ -160,6 +161,8 @@ def _fault(found: Any) -> str:
         return "its history must hold numbers"
     if model.keys() != best.keys() or not all(isinstance(x, Tensor) for x in [*model.values(), *best.values()]):
         return "its weights must be tensors of the same names"
+    if not found["average"].keys() <= model.keys() or not all(isinstance(x, Tensor) for x in found["average"].values()):
+        return "its averaged weights must be tensors named as those of the model"
     if not found["optimiser"].keys() >= {"state", "param_groups"}:
         return "its optimiser must have a state and param_groups"
     return ""

@@ -142,7 +142,7 @@ def test_the_files_are_plain_and_as_readable_as_any_other(saved: Path) -> None:
     usual = (saved.parent / "usual").stat().st_mode
     assert all(entry.stat().st_mode == usual for entry in saved.iterdir())
     found = json.loads((saved / "estimator.json").read_text(encoding="utf-8"))
-    assert found["format"] == 3
+    assert found["format"] == 4
     assert found["fitted"]["classes_"]["values"] == ["größer", "ill", "well"]
     assert [entry["name"] for entry in found["features"]["covariates"]] == ["age", "site"]
     assert found["versions"].keys() == {"lformer", "python", "torch", "numpy", "scikit-learn"}
@@ -294,7 +294,7 @@ def test_flipped_bytes_of_the_weights_are_named(saved: Path) -> None:
     load(saved)
 
 
-@pytest.mark.parametrize("text", ["", '{"format": 1, "cla', "\xff", "[" * 100_000, "[1]", "{}", '{"format": 3}'])
+@pytest.mark.parametrize("text", ["", '{"format": 1, "cla', "\xff", "[" * 100_000, "[1]", "{}", '{"format": 4}'])
 def test_damaged_json_is_named(saved: Path, text: str) -> None:
     (saved / "estimator.json").write_text(text, encoding="latin-1")
     with pytest.raises(ValueError, match=r"estimator\.json is damaged: .* Save the model again"):
@@ -305,15 +305,15 @@ def test_newer_formats_and_unknown_classes_ask_for_an_update(saved: Path) -> Non
     changed(saved, "class", to="os.system")
     with pytest.raises(ValueError, match=r"holds a 'os\.system', but this version knows LFormerClassifier"):
         load(saved)
-    for version in (1, 2):
+    for version in (1, 2, 3):
         changed(saved, "format", to=version)
         with pytest.raises(ValueError, match=rf"format {version}, which this version no longer reads: .*Fit and"):
             load(saved)
     (saved / "estimator.json").write_text('{"format": 2, "sha256": "of the weights"}')  # what came before had no seal
     with pytest.raises(ValueError, match="format 2, which this version no longer reads"):
         load(saved)
-    resealed(saved, {"format": 4})
-    with pytest.raises(ValueError, match=r"format 4, but this version reads up to 3: .*pip install -U lformer"):
+    resealed(saved, {"format": 5})
+    with pytest.raises(ValueError, match=r"format 5, but this version reads up to 4: .*pip install -U lformer"):
         load(saved)
     for version in ("x", True, 0, None, [3]):
         resealed(saved, {"format": version})
@@ -354,7 +354,7 @@ WRONG = [
     (("config", "causal"), 1, "causal must be true or false"),
     (("config", "answer"), "step", "place of the answers: step where the rest of the file needs series"),
     (("config", "inputs"), 5, "inputs of the model: 5 where the rest of the file needs 2"),
-    (("config", "rows"), "observed", "rows of the model: observed where the rest of the file needs carried"),
+    (("config", "rows"), "observed", "neighbours must be at least 0, and 0 unless rows="),
     (("members",), True, "members must be a whole number from 0"),
     (("members",), -1, "members must be a whole number from 0"),
     (("members",), 1.0, "members must be a whole number from 0"),
@@ -368,6 +368,18 @@ WRONG = [
     (("features", "unit"), 3, "unit must be text"),
     (("features", "calendar"), 1, "calendar must be true or false"),
     (("features", "calendar"), True, "unit must be one of ns, us"),
+    (("features", "periods"), ["fortnight"], "periods must be among hour, weekday, year; got 'fortnight'"),
+    (("features", "periods"), "hour", "periods must be a list"),
+    (("features", "periods"), ["hour"], "periods are of calendar stamps, and these are numbers"),
+    (("features", "zone"), "Middle/Earth", "zone must be the name of a time zone"),
+    (("features", "zone"), 3, "zone must be text"),
+    (("parameters", "calendar"), {"tuple": ["fortnight"]}, "calendar must name periods among"),
+    (("parameters", "calendar"), {"tuple": [["hour"]]}, "calendar must be a finite number, text"),
+    (("parameters", "calendar"), True, 'calendar must be "auto", False or a tuple'),
+    (("config", "marks"), 6, "marks of the model: 6 where the rest of the file needs 0"),
+    (("config", "marks"), -1, "marks must be a whole number from 0"),
+    (("config", "series_scale"), 1, "series_scale must be true or false"),
+    (("config", "series_scale"), True, "series_scale=True scales answers as the values of the channels"),
     (("features", "covariates"), [], r"static covariates of the model: \d+ where the rest of the file needs 0"),
     (("features", "covariates", 0, "mean"), float("inf"), "the mean of a covariate must be a finite number"),
     (("features", "covariates", 0, "mean"), 10**400, "the mean of a covariate must be a finite number"),

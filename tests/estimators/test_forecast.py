@@ -13,7 +13,9 @@ from lformer.estimators.forecast import record_task
 from lformer.estimators.naive import LosesToNaiveWarning
 from lformer.parts import Targets
 
-SMALL: dict[str, Any] = {"width": 16, "heads": 1, "depth": 1, "lr": 0.02, "random_state": 0, "device": "cpu"}
+SMALL: dict[str, Any] = {
+    "width": 16, "heads": 1, "depth": 1, "lr": 0.02, "random_state": 0, "device": "cpu", "series_scale": False,
+}  # fmt: skip
 BOTH = [LFormerInterpolator, LFormerForecaster]
 Pairs = list[tuple[Any, Any]]
 

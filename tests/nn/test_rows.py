@@ -38,7 +38,7 @@ def encoder(kind: Any, statics: int = 0) -> RowEncoder:
 
 def test_values_are_as_they_come() -> None:
     batch = two_series()
-    rows, known, _ = encoder("values")(batch)
+    rows, known, *_ = encoder("values")(batch)
     assert rows is batch.values
     assert known is None
 
@@ -55,7 +55,7 @@ def test_carried_rows_hold_latest_value_fresh_age_and_pace() -> None:
     fit_clock(made, [batch])
     assert (float(made.interval), float(made.span)) == (2.0, 2.0)  # the medians of 1, 3, 2 and of 4, 2
     made.span.fill_(3.0)
-    rows, known, _ = made(batch)
+    rows, known, *_ = made(batch)
     assert rows.shape == (2, 3, made.width) == (2, 3, 3 * 2 + 2)
     assert rows[0, :, :2].tolist() == [[0.5, 0], [0.5, 1], [1, 1]]
     assert rows[1, :2, :2].tolist() == [[0, 0], [2, 0]]
@@ -257,7 +257,7 @@ def test_values_far_from_zero_keep_their_digits_until_they_are_scaled() -> None:
     made = RowEncoder(1, "observed")
     made.set_scale(torch.tensor([1e9]), torch.tensor([1.0]), torch.tensor([0.0]), torch.tensor([2e9]))
     values = torch.tensor([[[1e9 + 0.25], [1e9 + 3.0]]], dtype=torch.float64)
-    rows, _, _ = made(IrregularBatch.build(values, [[0.0, 1.0]], dtype=torch.float64))
+    rows, *_ = made(IrregularBatch.build(values, [[0.0, 1.0]], dtype=torch.float64))
     assert rows.dtype == torch.float32
     assert rows[0, :, 0].tolist() == [0.25, 3.0]
 

@@ -62,7 +62,7 @@ def made(last: int = 0, **changes: Any) -> Checkpoint:
     weights = {"w": torch.arange(3.0) + last}
     history = [{"epoch": n, "loss": 1.0 / (n + 1)} for n in range(last + 1)]
     fields = {
-        "run": "r", "epoch": last, "history": history, "model": weights, "best": weights,
+        "run": "r", "epoch": last, "history": history, "model": weights, "best": weights, "average": {},
         "optimiser": {"state": {}, "param_groups": []},
     }  # fmt: skip
     return Checkpoint(**fields | changes)  # type: ignore[typeddict-item]
@@ -97,7 +97,7 @@ from lformer.train import checkpoint
 def made(epoch):
     weights = {"w": torch.arange(3.0)}
     history = [{"epoch": n} for n in range(epoch + 1)]
-    return dict(run="r", epoch=epoch, history=history, model=weights, best=weights,
+    return dict(run="r", epoch=epoch, history=history, model=weights, best=weights, average={},
                 optimiser={"state": {}, "param_groups": []})
 
 def save_and_be_killed(folder, moment):
@@ -236,6 +236,7 @@ def test_an_unreadable_sector_is_damage_too(tmp_path: Path, monkeypatch: pytest.
         (made(history=["epoch"]), "a row for each epoch"),
         (made(history=[{"epoch": 0, "loss": "small"}]), "history must hold numbers"),
         (made(best={}), "tensors of the same names"),
+        (made(average={"v": torch.zeros(3)}), "averaged weights must be tensors named as those of the model"),
         (made(model={"w": 1}, best={"w": 1}), "tensors of the same names"),
         (made(optimiser={"state": {}}), "optimiser must have a state and param_groups"),
     ],

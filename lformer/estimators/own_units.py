@@ -1,0 +1,101 @@
+"""Series on their own scale: whether training series ask for it, how much each then counts, and where training begins.
+
+A squared error in units of a series' spread serves all series alike; in units of the whole training part it would serve
+the largest few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from lformer.batch import IrregularBatch
+from lformer.metrics import targets_of, unseen_targets, weigh
+from lformer.nn import LFormer
+from lformer.nn.own_scale import OwnScale
+from lformer.nn.recent import Asked, Recent
+from lformer.nn.rows import fit_clock
+from lformer.panel import Array, Panel
+from lformer.scaling import Scale
+from lformer.tasks import Task
+
+MOST = 0.5  # share of the variance that lies between series, from which on they are scaled by themselves
+WIDER = 10.0  # how far beyond the range of training a value of a larger series may lie
+SMALLEST = (
+    0.05  # of the typical spread: steadier series count no more than this, lest one that never changes counts all
+)
+READ = 256  # series read at once
+
+
+def wants_own_scale(panel: Panel, scale: Scale) -> bool:
+    """Whether most of the variance of the scaled values lies between series, on the mean over channels.
+
+    The share is that of the levels of series beyond what their means differ by chance.
+    """
+    panel = scale.apply(panel.compact())
+    owner = np.repeat(np.arange(len(panel)), panel.lengths)
+    shares = []
+    for c in range(len(panel.channels)):
+        seen = np.ones(len(owner), bool) if panel.observed is None else panel.observed[:, c]
+        values, whose = panel.values[seen, c].astype(np.float64), owner[seen]
+        count = np.bincount(whose, minlength=len(panel))
+        series, total = int((count > 0).sum()), float(np.square(values - values.mean()).sum()) if len(values) else 0.0
+        if total > 0 and len(values) > series:
+            means = np.bincount(whose, values, minlength=len(panel)) / np.maximum(count, 1)
+            within = float(np.square(values - means[whose]).sum())
+            shares.append(1 - (within / (len(values) - series)) / (total / (len(values) - 1)))
+    return bool(shares) and float(np.mean(shares)) > MOST
+
+
+def widened(scale: Scale) -> Scale:
+    """Bounds that leave larger series than those of training as they are."""
+    reach = WIDER * (scale.high - scale.low)
+    bounded = np.isfinite(reach)
+    low, high = np.where(bounded, scale.low - reach, scale.low), np.where(bounded, scale.high + reach, scale.high)
+    return replace(scale, low=low.astype(scale.low.dtype), high=high.astype(scale.high.dtype))
+
+
+@torch.no_grad()
+def own_weights(series: Panel, scale: Scale, typical: torch.Tensor | None = None) -> Array:
+    """(n, C) 1 / spread², in training deviations, of each series.
+
+    Args:
+        series: whole ones, of which nothing is hidden, in their units: an error counts alike wherever they were cut.
+        scale: of training.
+        typical: (C,) spread of a series; that of these series if None.
+    """
+    scaled, own = scale.apply(series), OwnScale(len(series.channels))
+    if typical is None:
+        own.fit([(batch.values, batch.observed, None) for batch in _batches(scaled)])
+    else:
+        own.typical.copy_(typical)
+    spread = torch.cat([own(batch.values, batch.observed, None).spread for batch in _batches(scaled)])
+    return torch.maximum(spread, SMALLEST * own.typical).double().pow(-2).numpy()
+
+
+def fit_start(model: LFormer, task: Task, batches: list[IrregularBatch]) -> None:
+    """Begin training with the clock, the scales and the mixture of starts that are best for the training part."""
+    start = model.persistence
+    if not isinstance(start, Recent):
+        return
+    fit_clock(model, batches)
+    start.fit((_asked(model, task, batch) for batch in batches), model.rows.interval)
+
+
+@torch.no_grad()
+def _asked(model: LFormer, task: Task, batch: IrregularBatch) -> Asked:
+    encoded, counted = model.rows(batch), unseen_targets(batch)
+    assert encoded.known is not None
+    targets, weights = task.encode(targets_of(batch)), weigh(counted.float(), batch)
+    if encoded.own is not None:
+        targets = encoded.own.remove(targets, counted, batch.query_marks)
+        weights = weights * encoded.own.spread[:, None].square()
+    return Asked(encoded.known, batch, targets, weights)
+
+
+def _batches(panel: Panel) -> Iterator[IrregularBatch]:
+    order = np.arange(len(panel))
+    return (panel.batch(order[n : n + READ]) for n in range(0, len(panel), READ))

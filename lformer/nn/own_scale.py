@@ -1,0 +1,141 @@
+"""OwnScale: each series in units of its own level, spread and season, so that large and small ones share one model.
+
+    x' = (x - level) / spread - season(t),        answer = level + spread · (answer' + season(t))
+
+Level and spread are the mean and the deviation of what was observed of the series, the latter drawn towards that of a
+typical series where little was. The season is there if rows have marks, see `Season`. All of it reads the whole series,
+so no causal model can have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from lformer.nn.season import Observations, Season
+
+SHRINK = 3.0  # observations that the spread of a typical series counts for
+LEAST = 1e-3  # of the typical spread: that of a series that never changes
+
+
+class OwnConfig(Protocol):
+    """What decides whether values can be in units of their series."""
+
+    @property
+    def inputs(self) -> int: ...
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def answer(self) -> str: ...
+    @property
+    def causal(self) -> bool: ...
+    @property
+    def embedder(self) -> str: ...
+
+
+def check_own_scale(config: OwnConfig) -> None:
+    """Refuse to scale values by their series where that makes no sense."""
+    if config.causal:
+        raise ValueError(
+            "series_scale=True reads the whole series to tell its level and spread, which a causal model, as streaming "
+            "needs it, must not. Use series_scale=False."
+        )
+    if config.answer == "series" or config.outputs != config.inputs or config.embedder == "frames":
+        raise ValueError(
+            "series_scale=True scales answers as the values of the channels, so the model must answer per step or "
+            f"query with as many outputs as inputs; got answer={config.answer!r}, {config.outputs} outputs and "
+            f"{config.inputs} inputs."
+        )
+
+
+class Own(NamedTuple):
+    """How the values of each series are scaled, by channel."""
+
+    level: Tensor  # (B, C)
+    spread: Tensor  # (B, C)
+    size: Tensor  # (B, C) the logarithm of the spread, 0 for a typical one
+    waves: Tensor | None  # (B, C, M) the season, weights of the marks; None if there are no marks
+
+    def season(self, marks: Tensor | None) -> Tensor | None:
+        """(B, N, M) -> (B, N, C), in units of the spread"""
+        if self.waves is None or marks is None:
+            return None
+        return torch.einsum("bnm,bcm->bnc", marks.to(self.waves.dtype), self.waves)
+
+    def remove(self, values: Tensor, observed: Tensor, marks: Tensor | None) -> Tensor:
+        """(B, L, C) in units of the series, 0 where nothing was observed"""
+        own, season = (values - self.level[:, None]) / self.spread[:, None], self.season(marks)
+        return torch.where(observed, own if season is None else own - season, 0)
+
+    def restore(self, answers: Tensor, marks: Tensor | None) -> Tensor:
+        """(B, N, C) back in the units in which the values came"""
+        season = self.season(marks)
+        return self.level[:, None] + self.spread[:, None] * (answers if season is None else answers + season)
+
+    def features(self, moments: int, marks: Tensor | None) -> list[Tensor]:
+        """(B, N, ...) how large the series is, how much it varies, and its season at N moments"""
+        told = torch.cat([torch.asinh(self.level), self.size], dim=1)[:, None].expand(-1, moments, -1)
+        season = self.season(marks)
+        return [told] if season is None else [told, season]
+
+
+class OwnScale(nn.Module):
+    """Values, what was observed and marks -> `Own`.
+
+    Args:
+        channels: C.
+        marks: M; without any there is no season.
+
+    The `typical` spread (C,) of a series is fitted and held in a buffer.
+    """
+
+    def __init__(self, channels: int, marks: int = 0) -> None:
+        super().__init__()
+        self.channels = channels
+        self.season = Season(channels, marks) if marks else None
+        self.typical: Tensor
+        self.register_buffer("typical", torch.ones(channels))
+
+    @property
+    def width(self) -> int:
+        """Numbers that `Own.features` adds to a row."""
+        return self.channels * (2 if self.season is None else 3)
+
+    def forward(self, values: Tensor, observed: Tensor, marks: Tensor | None) -> Own:
+        """(B, L, C), (B, L, C), (B, L, M)"""
+        level, deviation, count = moments(values, observed)
+        typical, known = self.typical.to(values.dtype), (count - 1).clamp(min=0)
+        size = torch.log(torch.maximum(deviation / typical, deviation.new_tensor(LEAST))) * known / (known + SHRINK)
+        own = Own(level, typical * torch.exp(size), size, None)
+        if self.season is None:
+            return own
+        assert marks is not None
+        given = Observations(own.remove(values, observed, None), observed, marks.to(values.dtype))
+        return own._replace(waves=self.season(given))
+
+    @torch.no_grad()
+    def fit(self, series: Sequence[tuple[Tensor, Tensor, Tensor | None]]) -> None:
+        """Take the typical spread, the median over training series, and their seasons, from what `forward` takes."""
+        found = [moments(values, observed)[1:] for values, observed, _ in series]
+        for c in range(self.channels):
+            seen = torch.cat([deviation[(count[:, c] > 1) & (deviation[:, c] > 0), c] for deviation, count in found])
+            self.typical[c] = seen.median() if seen.numel() else 1.0
+        if self.season is not None:
+            given = []
+            for values, observed, marks in series:
+                assert marks is not None
+                own = self(values, observed, marks)._replace(waves=None)
+                given.append(Observations(own.remove(values, observed, None), observed, marks.to(values.dtype)))
+            self.season.fit(given)
+
+
+def moments(values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(B, L, C) -> (B, C) mean, deviation and count of what was observed; 0 if nothing was."""
+    count = observed.sum(dim=1).to(values.dtype)
+    some = count.clamp(min=1)
+    mean = torch.where(observed, values, 0).sum(dim=1) / some
+    square = torch.where(observed, values - mean[:, None], 0).square().sum(dim=1) / some
+    return mean, square.sqrt(), count

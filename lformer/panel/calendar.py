@@ -1,0 +1,126 @@
+"""The calendar as numbers: where a date stands in the day, the week and the year, as sines and cosines.
+
+    "hour"      of the day, minutes included: 3 harmonics
+    "weekday"   3 harmonics of the whole day, in which any pattern of seven days is linear
+    "year"      the day of the year, its hours included: 2 harmonics
+
+They follow the clock on the wall of a zone, so that nine o'clock is nine o'clock in summer and in winter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from lformer.arrays import Array, shown
+from lformer.panel.core import Panel
+from lformer.panel.stamps import one_of
+from lformer.panel.zones import wall_clock
+
+HARMONICS = {"hour": 3, "weekday": 3, "year": 2}
+DAYS = {"hour": 1.0, "weekday": 7.0, "year": 365.0}  # how long each period is
+Choice = Literal["auto", False] | tuple[str, ...]
+
+_MICROSECOND = np.timedelta64(1, "us")
+_DAY = np.timedelta64(1, "D")
+_MONDAY = 3  # 1970 began on a Thursday
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """Which periods are told of dates, and in which time zone; none makes no numbers.
+
+    Example:
+        >>> dates = np.array(["2024-01-01", "2024-01-08", "2024-01-09"], "datetime64[us]")  # a Monday is the first
+        >>> found = Calendar(("weekday",)).of(dates)
+        >>> found.shape, bool((found[0] == found[1]).all()), bool((found[1] == found[2]).all())
+        ((3, 6), True, False)
+    """
+
+    periods: tuple[str, ...] = ()
+    zone: str | None = None
+
+    @property
+    def width(self) -> int:
+        """M, how many numbers there are."""
+        return 2 * sum(HARMONICS[name] for name in self.periods)
+
+    def of(self, dates: Array) -> Array:
+        """(...,) datetime64, in UTC if there is a zone -> (..., M) float32."""
+        clock = wall_clock(dates.astype("datetime64[us]"), self.zone)
+        parts = [_waves(_phase(name, clock), HARMONICS[name]) for name in self.periods]
+        return np.concatenate([np.zeros((*clock.shape, 0)), *parts], axis=-1).astype(np.float32)
+
+    def marks(self, panel: Panel, index: slice | Array, since: Array) -> Array:
+        """(B, N, M) of moments of some series, (B, N) times since the first row of each."""
+        ticks = np.rint((panel.first_times(index)[:, None] + since) * (one_of(panel.unit) / _MICROSECOND))
+        return self.of(panel.origin[index].astype("datetime64[us]")[:, None] + ticks.astype(np.int64) * _MICROSECOND)
+
+
+NO_CALENDAR = Calendar()
+
+
+def choose(panel: Panel, calendar: Any) -> Calendar:
+    """The calendar of training series: the periods they can show if "auto", none if False, or those that are named.
+
+    A period can be shown by dates that differ in it, in series most of which are longer than it.
+    """
+    dated = panel.origin.dtype.kind == "M"
+    if calendar is False:
+        return NO_CALENDAR
+    if isinstance(calendar, str) and calendar == "auto":
+        periods = tuple(name for name in HARMONICS if dated and _can_be_seen(panel, name))
+        return Calendar(periods, panel.zone if periods else None)
+    names = check_calendar(calendar)
+    if names and not dated:
+        kind = "durations" if panel.origin.dtype.kind == "m" else "numbers"
+        raise ValueError(f"calendar={calendar!r} needs dates, but the times of X are {kind}. Use calendar=False.")
+    return Calendar(names, panel.zone if names else None)
+
+
+def check_calendar(calendar: Any) -> tuple[str, ...]:
+    """The periods that are named, in the order of `HARMONICS`; none of "auto" and False; else an error in words."""
+    if calendar is False or (isinstance(calendar, str) and calendar == "auto"):
+        return ()
+    known = ", ".join(map(repr, HARMONICS))
+    if not isinstance(calendar, tuple | list):
+        raise ValueError(f'calendar must be "auto", False or a tuple of names among {known}; got {shown(calendar)}.')
+    for name in calendar:
+        if not isinstance(name, str) or name not in HARMONICS:
+            raise ValueError(f"calendar must name periods among {known}; got {shown(name)}.")
+    return tuple(name for name in HARMONICS if name in calendar)
+
+
+def _can_be_seen(panel: Panel, name: str) -> bool:
+    """Whether most series are longer than the period, and their rows do not all stand at one place of it."""
+    filled = panel[panel.lengths > 0]
+    if not len(filled):
+        return False
+    spans = filled.times[filled.first + filled.lengths - 1] - filled.first_times()
+    if np.median(spans) * (one_of(panel.unit) / _DAY) <= DAYS[name]:
+        return False
+    owner = np.repeat(np.arange(len(filled)), filled.lengths)
+    ticks = np.rint(filled.times[filled.rows()] * (one_of(panel.unit) / _MICROSECOND)).astype(np.int64)
+    clock = wall_clock(filled.origin[owner].astype("datetime64[us]") + ticks * _MICROSECOND, panel.zone)
+    return bool(np.ptp(_phase(name, clock)) > 0)
+
+
+def _phase(name: str, clock: Array) -> Array:
+    """(...,) datetime64[us] on the wall -> (...,) float64, where it stands in the period, from 0 to below 1."""
+    day = clock.astype("datetime64[D]")
+    if name == "weekday":
+        return ((day.astype(np.int64) + _MONDAY) % 7) / 7
+    passed = (clock - day) / _DAY
+    if name == "hour":
+        return passed
+    year = clock.astype("datetime64[Y]")
+    begins, ends = year.astype("datetime64[D]"), (year + 1).astype("datetime64[D]")
+    return ((day - begins) / _DAY + passed) / ((ends - begins) / _DAY)
+
+
+def _waves(phase: Array, harmonics: int) -> Array:
+    """(...,) -> (..., 2 H), sine and cosine of each harmonic."""
+    angle = 2 * np.pi * phase[..., None] * np.arange(1, harmonics + 1)
+    return np.concatenate([np.sin(angle), np.cos(angle)], axis=-1)

@@ -1,0 +1,95 @@
+"""Time zones by name: the one stamps came in, and the clock on the wall there, daylight saving included."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable
+from datetime import UTC, timedelta, timezone, tzinfo
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from lformer.arrays import Array, shown
+from lformer.panel.stamps import stored_zone
+
+_OFFSET = re.compile(r"UTC([+-])(\d\d):(\d\d)")
+_PATH = re.compile(r"zoneinfo/([\w/+-]+)")
+
+
+def zone_of(values: Any) -> str | None:
+    """The name of the time zone of stamps, such as "Europe/Berlin" or "UTC+02:00"; None if they have none.
+
+    Example:
+        >>> import pandas as pd
+        >>> zone_of(pd.date_range("2024-03-30", periods=2, tz="Europe/Berlin")), zone_of([1.0, 2.0])
+        ('Europe/Berlin', None)
+    """
+    zone = stored_zone(values)
+    return None if zone is None else name_of(zone)
+
+
+def common_zone(zones: Iterable[str | None]) -> str | None:
+    """The zone of series that belong together: theirs if it is one, "UTC" if they differ."""
+    found = set(zones)
+    return found.pop() if len(found) == 1 else "UTC" if found else None
+
+
+def read_zone(name: Any) -> tzinfo:
+    """The zone of a name, or an error in words."""
+    if isinstance(name, str):
+        if name == "UTC":
+            return UTC
+        if (parts := _OFFSET.fullmatch(name)) and int(parts[2]) < 24 and int(parts[3]) < 60:
+            offset = timedelta(hours=int(parts[2]), minutes=int(parts[3]))
+            return timezone(offset if parts[1] == "+" else -offset)
+        try:
+            return ZoneInfo(name)
+        except (ValueError, OSError, KeyError):  # not a name; a folder; not there
+            pass
+    raise ValueError(f"zone must be the name of a time zone, such as 'Europe/Berlin' or 'UTC'; got {shown(name)}.")
+
+
+def wall_clock(stamps: Array, zone: str | None) -> Array:
+    """What the clock on the wall of a zone shows at these instants of UTC, datetime64; as they are without a zone.
+
+    Example:
+        >>> import numpy as np
+        >>> wall_clock(np.array(["2024-03-31T00:30", "2024-03-31T01:30"], "datetime64[us]"), "Europe/Berlin")
+        array(['2024-03-31T01:30:00.000000', '2024-03-31T03:30:00.000000'],
+              dtype='datetime64[us]')
+    """
+    if zone is None or zone == "UTC":
+        return stamps
+    import pandas as pd
+
+    there = pd.DatetimeIndex(stamps.ravel()).tz_localize("UTC").tz_convert(read_zone(zone)).tz_localize(None)
+    return there.to_numpy().astype(stamps.dtype).reshape(stamps.shape)
+
+
+def name_of(zone: Any) -> str:
+    """What a zone is called, so that it can be found again."""
+    name = str(getattr(zone, "key", None) or getattr(zone, "zone", None) or zone)
+    if path := _PATH.search(name):  # as dateutil calls it
+        name = path[1]
+    name = f"UTC{name}" if _OFFSET.fullmatch(f"UTC{name}") else name  # as Arrow writes it
+    for one in (name, _fixed(zone)):
+        try:
+            read_zone(one)
+        except ValueError:
+            continue
+        return str(one)
+    warnings.warn(
+        f"the time zone {name} has no name that can be kept, so hours and days are those of UTC. Convert the stamps "
+        'with tz_convert("Europe/Berlin") or the like.',
+        stacklevel=6,
+    )
+    return "UTC"
+
+
+def _fixed(zone: Any) -> str | None:
+    """The name of a zone whose offset never changes."""
+    offset = zone.utcoffset(None) if isinstance(zone, tzinfo) else None
+    if offset is None:
+        return None
+    minutes = round(offset / timedelta(minutes=1))
+    return f"UTC{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"
