@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from real import real
 
 from lformer import data
 from lformer.doctor.quick import look_over
@@ -153,6 +154,23 @@ def test_the_ward_raises_no_suspicion() -> None:
         ward = data.toy_ward(200, seed)
         columns: Any = {"id": "patient", "time": "time", "channel": "lab", "value": "value"}
         assert titles(Panel.from_long(ward.table, **columns)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::lformer.data.loading.PartialDataWarning")
+@pytest.mark.skipif(not real("physionet2012/physionet2012_ab.npz"), reason="PhysioNet is not here")
+def test_of_physionet_only_the_weight_that_was_not_taken_is_suspicious() -> None:
+    stays = data.load("physionet", task="extrapolate", seed=42, scaling="none", cache=False).train.panel
+    (finding,), marks = look_over(stays)
+    assert {name: [mark.value for mark in found] for name, found in marks.items()} == {"Weight": [-1.0]}
+    assert "missing_values={'Weight': -1}" in finding.advice
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::lformer.data.loading.PartialDataWarning")
+@pytest.mark.skipif(not real("ushcn/ushcn_1990_2000.npz"), reason="USHCN is not here")
+def test_of_ushcn_nothing_is_suspicious() -> None:
+    assert titles(data.load("ushcn", task="extrapolate", seed=42, scaling="none", cache=False).train.panel) == []
 
 
 def test_many_channels() -> None:
