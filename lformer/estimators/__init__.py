@@ -4,6 +4,7 @@ from lformer.estimators.artefact import load
 from lformer.estimators.forecast import LFormerForecaster, LFormerInterpolator
 from lformer.estimators.naive import LosesToNaiveWarning
 from lformer.estimators.points import LFormerPointClassifier, LFormerPointRegressor
+from lformer.estimators.pretraining import LFormerPretrainer, pretrain
 from lformer.estimators.series import LFormerClassifier, LFormerRegressor
 from lformer.estimators.summaries import Summaries
 
@@ -13,8 +14,10 @@ __all__ = [
     "LFormerInterpolator",
     "LFormerPointClassifier",
     "LFormerPointRegressor",
+    "LFormerPretrainer",
     "LFormerRegressor",
     "LosesToNaiveWarning",
     "Summaries",
     "load",
+    "pretrain",
 ]

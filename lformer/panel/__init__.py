@@ -3,5 +3,8 @@
 from lformer.arrays import Array
 from lformer.panel.core import OnDuplicate, Panel, padded_rows, runs, take_rows
 from lformer.panel.dropping import drop_observations, without_rows
+from lformer.panel.joining import join
 
-__all__ = ["Array", "OnDuplicate", "Panel", "drop_observations", "padded_rows", "runs", "take_rows", "without_rows"]
+__all__ = [
+    "Array", "OnDuplicate", "Panel", "drop_observations", "join", "padded_rows", "runs", "take_rows", "without_rows",
+]  # fmt: skip
