@@ -169,9 +169,10 @@ def _unfitted(kind: type[LFormerEstimator], stored: Any) -> LFormerEstimator:
         raise ValueError(f'device must be "auto", "cpu" or "gpu"; got {short(given["device"])}')
     if given.get("horizon") is not None:
         positive(given["horizon"], "horizon")
-    for share, least in (("hidden", 0.0), ("hidden_channels", -1.0)):
-        if share in given and not least < number(given[share], share) < 1:
-            raise ValueError(f"{share} must lie between 0 and 1; got {given[share]}")
+    if "hidden" in given and not 0 < number(given["hidden"], "hidden") < 1:
+        raise ValueError(f"hidden must lie between 0 and 1; got {given['hidden']}")
+    if not 0 <= number(given.get("hidden_channels", 0), "hidden_channels") < 1:
+        raise ValueError(f"hidden_channels must be at least 0 and below 1; got {given['hidden_channels']}")
     return kind(**given)
 
 

@@ -47,13 +47,13 @@ class FineTunedEstimator(LFormerEstimator):
                 f"pretrained must be a fitted LFormerPretrainer or the folder of a saved one; got {_kind(found)}."
             )
         check_is_fitted(found, "model_")
-        if panel.static is not None:
-            known = found.features_.covariates.columns
-            if new := [name for name in map(str, panel.static.columns) if name not in known]:
-                raise ValueError(
-                    f"the pretrained model does not know the static covariates {', '.join(new)}. Pre-train on series "
-                    "that have them, or leave them out here."
-                )
+        found.features_.static(panel)  # refuses series that lack some
+        given = [] if panel.static is None else map(str, panel.static.columns)
+        if new := [name for name in given if name not in found.features_.covariates.columns]:
+            raise ValueError(
+                f"the pretrained model does not know the static covariates {', '.join(new)}. Pre-train on series that "
+                "have them, or leave them out here."
+            )
         return found
 
 

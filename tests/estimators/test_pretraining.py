@@ -1,5 +1,6 @@
 """LFormerPretrainer, and estimators that start from it: what is hidden, what is taken over, what is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from estimators.every_estimator import POINTS, SERIES, SMALL, answers, fitted, records, same, targets
+from estimators.saved_models import changed
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
@@ -37,12 +39,12 @@ def test_it_learns_what_is_hidden() -> None:
     change: dict[str, Any] = {"width": 16, "heads": 2, "depth": 1, "max_epochs": 25, "lr": 0.01, "random_state": 0}
     model = LFormerPretrainer(**change, device="cpu").fit(series)
     first, last = model.history_[0], model.history_[-1]
-    assert last["mse"] < 0.6 < first["mse"]
+    assert last["mse"] < 0.7 < first["mse"]
     assert last["presence"] < 0.9 * first["presence"]
     assert model.validation_score_ < model.naive_score_
     assert model.naive_ == "the mean"
     assert not model.loses_
-    assert -model.score(series) < 0.6
+    assert -model.score(series) < 0.7
 
 
 def test_of_the_same_seed_comes_the_same(start: LFormerPretrainer) -> None:
@@ -64,6 +66,25 @@ def test_saved_and_loaded_it_is_the_same(start: LFormerPretrainer, tmp_path: Pat
     assert equal(again.model_.state_dict(), start.model_.state_dict())
     assert again.score(records()) == start.score(records())
     assert again.task_.scale == start.task_.scale
+
+
+@pytest.mark.parametrize(
+    ("path", "to", "reason"),
+    [
+        (("parameters", "hidden"), 0, "hidden must lie between 0 and 1"),
+        (("parameters", "hidden_channels"), -0.1, "hidden_channels must be at least 0 and below 1"),
+        (("config", "outputs"), 2, "shift and scale must have 2 numbers"),
+        (("config", "answer"), "series", "place of the answers: series where the rest of the file needs step"),
+        (("task", "scale"), [1.0, 1.0, 1.0, 0.0], "scale must be greater than 0"),
+    ],
+)
+def test_a_saved_one_that_makes_no_sense_is_named(
+    start: LFormerPretrainer, tmp_path: Path, path: Any, to: Any, reason: str
+) -> None:
+    start.save(tmp_path / "start")
+    changed(tmp_path / "start", *path, to=to)
+    with pytest.raises(ValueError, match=r"estimator\.json does not describe an estimator: .*" + reason):
+        lformer.load(tmp_path / "start")
 
 
 @pytest.mark.parametrize(
@@ -190,19 +211,13 @@ def test_other_series_are_refused(start: LFormerPretrainer) -> None:
     y = targets(LFormerClassifier, X)
     model = LFormerClassifier(**SMALL, pretrained=start)
     with pytest.raises(ValueError, match="does not know the static covariates weight"):
-        model.fit(replaced(X, static=X.static.assign(weight=70.0)), y)
+        model.fit(replace(X, static=X.static.assign(weight=70.0)), y)
     with pytest.raises(ValueError, match="trained with the static covariates age, site; missing here"):
-        model.fit(replaced(X, static=None), y)
+        model.fit(replace(X, static=None), y)
     with pytest.raises(ValueError, match=r"trained on 2 channels: k, na. New: \['crp'\]"):
-        model.fit(replaced(X, channels=("k", "crp")), y)
+        model.fit(replace(X, channels=("k", "crp")), y)
     with pytest.raises(ValueError, match="are calendar stamps, but the model was trained on numbers"):
         model.fit(records(dated=True), y)
-
-
-def replaced(panel: Panel, **change: Any) -> Panel:
-    from dataclasses import replace
-
-    return replace(panel, **change)
 
 
 # -- several sources
@@ -212,10 +227,10 @@ def test_several_sources_are_joined() -> None:
     one, two = records(8), records(9, seed=1)
     both = pretrain(one, two, **SMALL)
     assert both.features_.channels == ("k", "na")
-    lacks = Panel.from_list([(t, v[:, :1]) for t, v in two], channels=["k"], static=two.static, unit="h")
+    lacks = Panel.from_list([(t, v[:, :1]) for t, v in two], channels=["k"], ids=two.ids, static=two.static, unit="h")
     assert pretrain(one, lacks, **SMALL).features_.unit == ""
-    with pytest.raises(ValueError, match="must have the same static covariates; got .* and none"):
-        pretrain(one, replaced(two, static=None), **SMALL)
+    with pytest.raises(ValueError, match=r"must have the same static covariates; got .* and none"):
+        pretrain(one, replace(two, static=None), **SMALL)
     with pytest.raises(TypeError, match="needs series to learn from"):
         pretrain(**SMALL)
 
@@ -236,3 +251,20 @@ def swinging(n: int, seed: int) -> tuple[Panel, Any]:
         values[rng.random(values.shape) < 0.4] = np.nan
         series.append((times, values))
     return Panel.from_list(series), leads
+
+
+@pytest.mark.slow
+def test_many_series_without_classes_help_where_few_have_one() -> None:
+    X, y = swinging(740, seed=0)
+    few, test = slice(400, 440), slice(440, None)
+    change: dict[str, Any] = {"width": 16, "depth": 1, "heads": 2, "lr": 5e-3, "patience": None, "device": "cpu"}
+    start = pretrain(X[:440], **change, max_epochs=40, random_state=0)
+
+    def accuracy(pretrained: LFormerPretrainer | None) -> float:
+        models = [
+            LFormerClassifier(**change, max_epochs=20, random_state=seed, pretrained=pretrained).fit(X[few], y[few])
+            for seed in range(3)
+        ]
+        return float(np.mean([model.score(X[test], y[test]) for model in models]))
+
+    assert accuracy(start) > accuracy(None) + 0.03
