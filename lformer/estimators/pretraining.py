@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lformer import tasks
 from lformer.estimators.base import LFormerEstimator, all_or_nothing, scale_of
+from lformer.estimators.budget import budget
 from lformer.estimators.inputs import as_panel, match_channels, match_clock, on_calendar
 from lformer.evaluate import evaluate
 from lformer.hiding import HidingPart
@@ -18,6 +19,9 @@ from lformer.panel import Array, Panel, join
 from lformer.parts import PanelPart, Prepared, Splits, Targets
 from lformer.scaling import Scale
 from lformer.tasks import Task
+from lformer.train import TrainConfig
+
+TIMES = 3  # as many steps as an estimator with targets takes
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -33,6 +37,8 @@ class LFormerPretrainer(LFormerEstimator):
     Args:
         hidden: share of the rows of a series to hide, about half of them one by one and in runs of neighbours.
         hidden_channels: share of the channels to hide in all rows of a series.
+        max_epochs: None takes three times as many steps as other estimators, which is worth while, as no two epochs ask
+            the same.
         others: see `LFormerEstimator`.
 
     Example:
@@ -84,6 +90,10 @@ class LFormerPretrainer(LFormerEstimator):
         splits = super()._splits(prepared, task, seed)
         train, validation, test = (self._hiding(part) for part in (splits.train, splits.validation, splits.test))
         return replace(splits, train=train, validation=validation, test=test)
+
+    def _training(self, series: int = 1) -> TrainConfig:
+        epochs, epoch_steps, batch_size = budget(series, self.batch_size, self.max_epochs, times=TIMES)
+        return replace(super()._training(series), epochs=epochs, epoch_steps=epoch_steps, batch_size=batch_size)
 
     def _hiding(self, part: PanelPart) -> HidingPart:
         return HidingPart.of(part, self.hidden, self.hidden_channels)
