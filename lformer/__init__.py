@@ -14,14 +14,17 @@ if TYPE_CHECKING:
         LFormerInterpolator,
         LFormerPointClassifier,
         LFormerPointRegressor,
+        LFormerPretrainer,
         LFormerRegressor,
         load,
+        pretrain,
     )
 
 __version__ = "0.1.0"
 __all__ = [
     "IrregularBatch", "LFormer", "LFormerClassifier", "LFormerConfig", "LFormerForecaster", "LFormerInterpolator",
-    "LFormerPointClassifier", "LFormerPointRegressor", "LFormerRegressor", "Panel", "load", "nn", "ops",
+    "LFormerPointClassifier", "LFormerPointRegressor", "LFormerPretrainer", "LFormerRegressor", "Panel", "load", "nn",
+    "ops", "pretrain",
 ]  # fmt: skip
 
 

@@ -2,17 +2,22 @@
 
 All rows of all series are asked for. A target counts where something was measured (`observed`); `given` says which of
 these the model was also shown, so that errors on seen and unseen values can be told apart.
+
+To pre-train, a `HidingPart` hides other rows and channels in every epoch, and asks for those alone.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Literal, get_args
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Literal, NamedTuple, Self, get_args
 
 import numpy as np
+import torch
 
-from lformer.panel import Array, Panel, without_rows
-from lformer.parts import Targets
+from lformer.batch import IrregularBatch
+from lformer.panel import Array, Panel, padded_rows, take_rows, without_rows
+from lformer.parts import PanelPart, Targets
 
 Unobserved = Literal["rows", "query"]
 
@@ -82,6 +87,112 @@ def random_rows(panel: Panel, share: float, seed: int) -> Array:
     shuffled = np.lexsort([np.random.RandomState(seed).random_sample(len(owner)), owner])
     hidden = np.zeros(len(owner), bool)
     hidden[shuffled] = np.arange(len(owner)) - panel.first[owner] < count[owner]
+    return hidden
+
+
+class Hidden(NamedTuple):
+    """What is kept from the model: rows of the panel, and whole channels of some series."""
+
+    rows: Array  # (N,) bool
+    channels: Array  # (n, C) bool
+
+
+def runs_and_channels(panel: Panel, rows: float, channels: float, rng: np.random.Generator) -> Hidden:
+    """Rows hidden one by one and in runs of neighbours, and whole channels; something of each series stays.
+
+    Rows are hidden run by run. How long the runs of a series are on average is drawn for it, from single rows up to a
+    quarter of its length: a row alone can be read off its neighbours, a long gap cannot.
+
+    Args:
+        panel: series one after the other.
+        rows: share of the rows, about.
+        channels: share of the channels of a series, about; a single channel is never hidden whole.
+        rng: what is drawn from.
+
+    Example:
+        >>> panel = Panel.from_list([(range(1000), np.ones((1000, 2)))])
+        >>> hidden = runs_and_channels(panel, 0.5, 0.15, np.random.default_rng(0))
+        >>> 300 < int(hidden.rows.sum()) < 700, hidden.channels.shape
+        (True, (1, 2))
+    """
+    if not _one_after_the_other(panel):
+        raise ValueError("rows are drawn series by series, which must not share any: use panel.compact() first.")
+    n, C = len(panel), panel.values.shape[1]
+    owner = np.repeat(np.arange(n), panel.lengths)
+    usual = np.maximum(panel.lengths / 4, 1) ** rng.random(n)  # length of a run, on a logarithmic scale
+    begins = rng.random(len(owner)) < 1 / usual[owner]
+    begins[panel.first[panel.lengths > 0]] = True
+    run, of_series = np.cumsum(begins) - 1, owner[begins]
+    hidden = _some_left(rng.random(len(of_series)) < rows, of_series, n, rng)
+    whole = rng.random((n, C)) < channels if C > 1 else np.zeros((n, C), bool)
+    whole = _some_left(whole.ravel(), np.repeat(np.arange(n), C), n, rng).reshape(n, C)
+    return Hidden(hidden[run], whole)
+
+
+@dataclass(frozen=True, eq=False)
+class HidingPart(PanelPart):
+    """Series that are their own targets: of each, some rows and channels are hidden and asked for.
+
+    A hidden row stays, without a value: the model knows when somebody looked, not at what. Targets are (L, 2 C) of each
+    series: the values, which count where one was observed and hidden, and whether there was one, 1 or 0, which counts
+    wherever that is hidden.
+
+    Training hides anew in every epoch, as a function of the seed and the epoch alone; `batches` always hides the same.
+
+    Attributes:
+        rows, channels: shares that are hidden, see `runs_and_channels`.
+        hidden: what is hidden, if it has been drawn.
+    """
+
+    rows: float = 0.5
+    channels: float = 0.15
+    hidden: Hidden | None = None
+
+    @classmethod
+    def of(cls, part: PanelPart, rows: float, channels: float) -> Self:
+        """The series of another part, whose targets do not matter."""
+        part = part.compact()
+        return cls(**{field.name: getattr(part, field.name) for field in fields(part)}, rows=rows, channels=channels)
+
+    def batches(self, size: int) -> Iterator[IrregularBatch]:
+        """Every series once, shortest first; the same is hidden on every call."""
+        return self._drawn(0).batches(size) if self.hidden is None else super().batches(size)
+
+    def training_batches(self, size: int, epoch: int, drop_fraction: float = 0.0) -> Iterator[IrregularBatch]:
+        """Every series once, in an order of (seed, epoch), and with other things hidden in every epoch."""
+        if drop_fraction:
+            raise ValueError("what is hidden is asked for, and nothing is dropped beside it; set drop_fraction to 0.")
+        if self.hidden is None:
+            return self._drawn(1, epoch).training_batches(size, epoch)
+        return super().training_batches(size, epoch)
+
+    def batch(self, index: Array) -> IrregularBatch:
+        """Some series, padded, without what is hidden, which is their target."""
+        assert self.hidden is not None
+        whole = super().batch(index)
+        cells, valid = padded_rows(self.panel.first[index], self.panel.lengths[index], self.panel.pad_to)
+        rows = torch.from_numpy(take_rows(self.hidden.rows, cells, valid))
+        unseen = rows[..., None] | torch.from_numpy(self.hidden.channels[index])[:, None]  # (B, L, C)
+        return replace(
+            whole,
+            values=torch.where(unseen, 0, whole.values),
+            observed=whole.observed & ~unseen,
+            targets=torch.cat([whole.values, whole.observed.to(whole.values.dtype)], dim=-1),
+            targets_observed=torch.cat([whole.observed & unseen, unseen & whole.valid[..., None]], dim=-1),
+        )
+
+    def _drawn(self, *place: int) -> Self:
+        """With what is hidden drawn by the seed and the place."""
+        rng = np.random.default_rng([self.seed, *place])
+        return replace(self, hidden=runs_and_channels(self.panel, self.rows, self.channels, rng))
+
+
+def _some_left(hidden: Array, owner: Array, n: int, rng: np.random.Generator) -> Array:
+    """(M,) bool, some of each owner's hidden; where all of them were, one that is drawn is not."""
+    count = np.bincount(owner, minlength=n)
+    chosen = np.cumsum(count) - count + (rng.random(n) * count).astype(np.int64)
+    lost = (count > 0) & (np.bincount(owner, hidden, n) == count)
+    hidden[chosen[lost]] = False
     return hidden
 
 

@@ -47,6 +47,22 @@ def correct(scores: Tensor, target: Tensor) -> Tensor:
     return (scores.argmax(dim=-1) == target).to(torch.float64)
 
 
+def surprise(scores: Tensor, target: Tensor) -> Tensor:
+    """-log of the probability of what was there, 1 or not, 0, where the score is its log odds."""
+    return torch.nn.functional.binary_cross_entropy_with_logits(scores, target, reduction="none")
+
+
+def value_and_presence(observed: float, prediction: Tensor, target: Tensor) -> Tensor:
+    """(p - t)² of values, `surprise` of presence, so weighted that the mean over all is the sum of both means.
+
+    Args:
+        observed: share of the entries that were observed: of values only these count, of presence all.
+        prediction, target: (..., 2 C), values and presence side by side.
+    """
+    (value, score), (true, there) = prediction.chunk(2, dim=-1), target.chunk(2, dim=-1)
+    return (1 + observed) * torch.cat([squared(value, true) / observed, surprise(score, there)], dim=-1)
+
+
 # --- which entries count ---
 
 
@@ -60,6 +76,23 @@ def unseen_targets(batch: IrregularBatch) -> Tensor:
     """Those whose value was not among the inputs."""
     counted = all_targets(batch)
     return counted if batch.targets_given is None else counted & ~batch.targets_given
+
+
+def value_targets(batch: IrregularBatch) -> Tensor:
+    """Those in the first half of the numbers of an answer: values, where presence is asked for beside them."""
+    counted = all_targets(batch)
+    return counted & _is_value(counted)
+
+
+def presence_targets(batch: IrregularBatch) -> Tensor:
+    """Those in the second half."""
+    counted = all_targets(batch)
+    return counted & ~_is_value(counted)
+
+
+def _is_value(counted: Tensor) -> Tensor:
+    """(2 C,)"""
+    return torch.arange(counted.shape[-1], device=counted.device) < counted.shape[-1] // 2
 
 
 def first_half(batch: IrregularBatch) -> Tensor:

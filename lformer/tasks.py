@@ -205,6 +205,32 @@ def in_own_units(task: Task) -> Task:
     return replace(task, metrics={**task.metrics, "mse_own": own}, monitor="mse_own")
 
 
+def pretrain(outputs: int, observed: float = 0.5, shift: Sequence[float] = (), scale: Sequence[float] = ()) -> Task:
+    """What is hidden of the rows of a series: the value of each channel, and whether there was one.
+
+    Args:
+        outputs: 2 C, values in units of `scale` and the log odds of presence side by side.
+        observed: share of the entries that were observed, by which the two are weighed against each other.
+        shift, scale: of each output; 0 and 1 of presence.
+    """
+    error = partial(metrics.value_and_presence, observed)
+    return Task(
+        name="pretrain",
+        answer="step",
+        outputs=outputs,
+        error=error,
+        metrics={
+            "error": Mean(error, scaled=True),
+            "mse": Mean(metrics.squared, metrics.value_targets, scaled=True),
+            "presence": Mean(metrics.surprise, metrics.presence_targets, scaled=True),
+        },
+        monitor="error",
+        printed={"mse": 1, "presence": 1},
+        shift=shift,
+        scale=scale,
+    )
+
+
 def trajectory(outputs: int = 2, answer: Answer = "query") -> Task:
     """Trace a curve at all its points: the first half of them is interpolation, the second extrapolation."""
     measures: dict[str, Metric] = {"mae": Mean(metrics.summed_absolute)}

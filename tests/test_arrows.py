@@ -20,7 +20,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "covariates": set(),
     "splitting": set(),
     "parts": {"batch", "panel", "covariates"},
-    "hiding": {"panel", "parts"},
+    "hiding": {"batch", "panel", "parts"},
     "summaries": {"panel"},
     "metrics": {"batch"},
     "cuda_graphs": {"ops", "batch", "draws"},

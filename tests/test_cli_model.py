@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from test_cli import call
 
-from lformer import LFormerClassifier, LFormerRegressor, Panel
+from lformer import LFormerClassifier, LFormerPretrainer, LFormerRegressor, Panel
 from lformer.estimators import load
 
 
@@ -391,3 +391,44 @@ def test_marks_that_are_no_numbers_are_a_wrong_request(tmp_path: Path) -> None:
     assert "must be a number, or CHANNEL=NUMBER; got 'NA'" in refused(*request, "NA", code=2)
     assert "not both" in refused(*request, "-1", "--missing-values", "k=-9", code=2)
     assert "names channels ['cl']" in refused(*request, "cl=-1")
+
+
+# -- series without a target
+
+
+def test_series_without_a_target_are_learned_from_first(tmp_path: Path) -> None:
+    file = written(labs(), tmp_path / "labs.csv")
+    more = labs(30, seed=1).drop(columns=["state", "score"])
+    more["who"] = "q" + more["who"]
+    unlabelled = written(pd.concat([more, labs()[more.columns]]), tmp_path / "more.parquet")  # those of the first, too
+    ask = (*LONG, "--target", "state", "--task", "classify")
+    text = fit(file, *ask, "--unlabelled", str(unlabelled))
+    assert "Pre-trained on 34 series of the table and 30 without a target. Hidden values: mean squared error" in text
+    assert "6 series held out, 34 to train" in text
+    assert set(predict(file).prediction) <= {"ill", "well"}
+
+
+def test_wide_tables_without_a_target_may_lack_a_channel_but_bring_none(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    wide = pd.DataFrame({"id": np.repeat(np.arange(12), 4), "t": np.tile(np.arange(4.0), 12)})
+    wide = wide.assign(a=rng.normal(size=48), b=rng.normal(size=48), y=(wide.id % 2).map({0: "n", 1: "y"}))
+    file, more = written(wide, tmp_path / "t.csv"), wide.assign(id=wide.id + 100)
+    ask = ("--id", "id", "--time", "t", "--target", "y", "--task", "classify", "--unlabelled")
+    assert "and 12 without a target" in fit(file, *ask, str(written(more.drop(columns=["b", "y"]), tmp_path / "a.csv")))
+    again = ("fit", str(file), *ask, str(file), "--out", str(tmp_path / "model"), "--quiet")
+    assert "must hold series of other ids than the table with the targets" in refused(*again)
+
+
+def test_unlabelled_series_are_for_tasks_with_targets(tmp_path: Path) -> None:
+    file = str(written(labs(), tmp_path / "labs.csv"))
+    ask = ("fit", file, *LONG, "--task", "forecast", "--unlabelled", file, "--out", str(tmp_path / "model"))
+    assert "put the series of --unlabelled into FILE" in refused(*ask, code=2)
+
+
+def test_a_pretrained_model_predicts_nothing_by_itself(tmp_path: Path) -> None:
+    table = labs()
+    panel = Panel.from_long(table, id="who", time="when", channel="lab", value="x")
+    LFormerPretrainer(width=8, max_epochs=1).fit(panel).save(tmp_path / "model")
+    file = str(written(table, tmp_path / "labs.csv"))
+    ask = ("predict", str(tmp_path / "model"), file, "--out", str(tmp_path / "p.csv"), *LONG)
+    assert "predicts nothing by itself" in refused(*ask, code=2)

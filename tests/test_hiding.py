@@ -1,9 +1,13 @@
 """Hiding rows: what stays in the panel, what is asked, and which of it was given."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 
-from lformer.hiding import hide, random_rows, reconstruct
+from lformer.hiding import HidingPart, hide, random_rows, reconstruct, runs_and_channels
 from lformer.panel import Panel
 from lformer.parts import PanelPart, Targets
 
@@ -128,3 +132,121 @@ def test_bad_arguments_are_refused() -> None:
         hide(ragged(), HIDDEN, "zeros")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="between 0 and 1"):
         random_rows(ragged(), 1.5, seed=0)
+
+
+# --- anew in every epoch
+
+
+def many(n: int = 30, seed: int = 0) -> Panel:
+    """Ragged series of three channels, half of the entries missing; one of them is empty, one has a single row."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(2, 60, n)
+    lengths[3], lengths[4] = 0, 1
+    values = rng.normal(3, 1, (int(lengths.sum()), 3)).astype(np.float32)
+    values[rng.random(values.shape) < 0.5] = NAN
+    times = np.concatenate([np.sort(rng.random(length)) * 9 for length in lengths])
+    return Panel.build(times, values, lengths)
+
+
+def hiding(panel: Panel, seed: int = 7, **change: Any) -> HidingPart:
+    nothing = Targets(values=np.zeros((len(panel), 1), np.float32), at="series")
+    part = PanelPart(panel, nothing, np.arange(len(panel)), seed)
+    return HidingPart.of(part, **{"rows": 0.5, "channels": 0.2, **change})
+
+
+def test_rows_are_hidden_alone_and_in_runs_and_something_stays() -> None:
+    panel = many(400)
+    rng = np.random.default_rng(0)
+    hidden = runs_and_channels(panel, 0.5, 0.2, rng)
+    assert 0.45 < hidden.rows.mean() < 0.55
+    assert 0.15 < hidden.channels.mean() < 0.22
+    assert not hidden.channels.all(axis=1).any()
+    ends = np.cumsum(panel.lengths)[:-1]
+    shown = [not part.all() for part in np.split(hidden.rows, ends) if len(part)]
+    assert all(shown)
+    longest = [longest_run(part) for part in np.split(hidden.rows, ends) if len(part) > 30]
+    assert min(longest) <= 4
+    assert max(longest) >= 15
+
+
+def longest_run(hidden: Any) -> int:
+    return max(map(len, "".join("x" if one else " " for one in hidden).split()), default=0)
+
+
+def test_a_single_channel_is_never_hidden_whole() -> None:
+    panel = Panel.from_list([(range(9), np.ones((9, 1)))] * 5)
+    assert not runs_and_channels(panel, 0.5, 0.9, np.random.default_rng(0)).channels.any()
+
+
+def test_what_is_hidden_is_asked_and_nothing_else() -> None:
+    part = hiding(many())
+    for batch, whole in zip(part.batches(8), PanelPart.batches(untouched(part), 8), strict=True):
+        assert batch.targets is not None
+        assert batch.targets_observed is not None
+        values, presence = batch.targets.chunk(2, dim=-1)
+        of_values, of_presence = batch.targets_observed.chunk(2, dim=-1)
+        hidden = of_presence
+        assert torch.equal(values, whole.values)
+        assert torch.equal(presence.bool(), whole.observed)
+        assert torch.equal(batch.observed, whole.observed & ~hidden)
+        assert torch.equal(batch.values, torch.where(hidden, 0, whole.values))
+        assert torch.equal(of_values, whole.observed & hidden)
+        assert not bool((of_presence & ~whole.valid[..., None]).any())
+        assert torch.equal(batch.times, whole.times)  # hidden rows stay
+
+
+def untouched(part: HidingPart) -> PanelPart:
+    return PanelPart(part.panel, part.targets, part.members, part.seed)
+
+
+def test_hidden_values_and_their_presence_change_no_input() -> None:
+    part = hiding(many())
+    drawn = part._drawn(1, 3)
+    assert drawn.hidden is not None
+    panel = part.panel
+    unseen = drawn.hidden.rows[:, None] | drawn.hidden.channels[np.repeat(np.arange(len(panel)), panel.lengths)]
+    assert panel.observed is not None
+    others = replace(
+        panel, values=np.where(unseen, 99.0, panel.values).astype(np.float32), observed=panel.observed | unseen
+    )
+    changed = replace(part, panel=others)
+    for one, two in zip(part.training_batches(8, 3), changed.training_batches(8, 3), strict=True):
+        for name in ("values", "observed", "times", "deltas", "lengths"):
+            assert torch.equal(getattr(one, name), getattr(two, name)), name
+        assert not torch.equal(one.targets, two.targets)  # type: ignore[arg-type]
+
+
+def test_other_things_are_hidden_in_every_epoch_and_by_every_seed() -> None:
+    def shown(part: HidingPart, epoch: int | None) -> Any:
+        batches = part.batches(100) if epoch is None else part.training_batches(100, epoch)
+        (batch,) = batches
+        assert batch.index is not None
+        return batch.observed[batch.index.argsort()]
+
+    part, again, other = hiding(many()), hiding(many()), hiding(many(), seed=8)
+    for epoch in (0, 1, None):
+        assert torch.equal(shown(part, epoch), shown(again, epoch))
+        assert not torch.equal(shown(part, epoch), shown(other, epoch))
+    assert not torch.equal(shown(part, 0), shown(part, 1))
+    assert not torch.equal(shown(part, 0), shown(part, None))
+    assert torch.equal(shown(part, None), shown(part, None))
+
+
+def test_batch_size_does_not_change_what_is_hidden() -> None:
+    part = hiding(many())
+
+    def shown(size: int) -> dict[int, Any]:
+        found = {}
+        for batch in part.batches(size):
+            rows = zip(batch.index.tolist(), batch.observed, batch.lengths.tolist(), strict=True)  # type: ignore[union-attr]
+            found |= {series: seen[:length].tolist() for series, seen, length in rows}
+        return found
+
+    assert shown(1) == shown(7)
+
+
+def test_nothing_is_dropped_beside_it() -> None:
+    with pytest.raises(ValueError, match="nothing is dropped beside it; set drop_fraction to 0"):
+        hiding(many()).training_batches(8, 0, 0.1)
+    with pytest.raises(ValueError, match=r"use panel\.compact\(\) first"):
+        runs_and_channels(many()[[2, 1]], 0.5, 0.1, np.random.default_rng(0))

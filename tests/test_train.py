@@ -19,7 +19,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lformer import IrregularBatch, LFormer, data, metrics, sealed, tasks, train
+from lformer import IrregularBatch, LFormer, LFormerConfig, data, metrics, sealed, tasks, train
 from lformer.bench.recipes import recipe
 from lformer.draws import generator_on
 from lformer.evaluate import evaluate, predict
@@ -539,3 +539,14 @@ def test_a_model_is_tested_on_the_gpu_that_trained_it_and_comes_back(monkeypatch
     model, _ = short_run(epochs=1, device="gpu")
     assert set(seen) == {("cuda", "high")}
     assert next(model.parameters()).device.type == "cpu"
+
+
+def test_a_clock_may_be_kept() -> None:
+    splits = data.load("spiral-0.02", points=30)
+    model = LFormer(LFormerConfig(inputs=2, outputs=2, answer="query", width=8, heads=1, depth=1))
+    model.rows.interval.fill_(7.0)
+    task = tasks.for_splits(splits)
+    for clock, kept in (("kept", True), ("fitted", False)):
+        config = TrainConfig(epochs=1, batch_size=200, device="cpu", clock=clock)  # type: ignore[arg-type]
+        fit(model, task, splits, config, progress=False)
+        assert (float(model.rows.interval) == 7.0) == kept

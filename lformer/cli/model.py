@@ -83,6 +83,10 @@ def fit(
     static: Annotated[
         list[str] | None, typer.Option("--static", help="Column of a covariate, the same in all rows of an id.")
     ] = None,
+    unlabelled: Annotated[
+        Path | None,
+        typer.Option("--unlabelled", help="CSV or Parquet like FILE, of ids without a target, to learn from first."),
+    ] = None,
     horizon: Annotated[
         str | None, typer.Option("--horizon", help="How far to forecast: in the unit of the stamps, or such as 36h.")
     ] = None,
@@ -111,7 +115,7 @@ def fit(
 
     with clear_errors():
         free_place(out)
-        _check_request(task, target, targets, horizon)
+        _check_request(task, target, targets, horizon, unlabelled)
         missing = read_table.missing_values(missing_values)
         columns: dict[str, Any] = {
             "id": id, "time": time, "channel": channel, "value": read_table.one_value(channel, value),
@@ -136,12 +140,16 @@ def fit(
         train, test = _split(len(panel), truth if task is Goal.classify else None, seed)
         for finding in look_over(panel)[0]:
             _say(f"{finding.title}: {finding.detail} {finding.advice}")
+        training: dict[str, Any] = {
+            "max_epochs": epochs, "random_state": seed, "verbose": int(not quiet), "missing_values": missing,
+        }  # fmt: skip
         more: dict[str, Any] = {"horizon": read_table.horizon(horizon, panel)} if horizon else {}
-        more["missing_values"] = missing
-        model = _estimator(task)(max_epochs=epochs, random_state=seed, verbose=int(not quiet), **more)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SuspectDataWarning)  # said above
             warnings.simplefilter("ignore", LosesToNaiveWarning)  # said below
+            if unlabelled is not None:
+                more["pretrained"] = _pretrained(panel, train, unlabelled, columns, training)
+            model = _estimator(task)(**training, **more)
             model.fit(panel[train], _of(truth, train))
         found = _scores(model, task, panel[test], _of(truth, train), _of(truth, test))
         artefact.save(model, out, columns)
@@ -178,7 +186,7 @@ def predict(
     Exit code 0: the answers are written. 1: something is wrong with the data. 2: something is wrong with the request.
     """
     from lformer.cli import answers, read_table
-    from lformer.estimators import LFormerForecaster, LFormerInterpolator
+    from lformer.estimators import LFormerForecaster, LFormerInterpolator, LFormerPretrainer
     from lformer.estimators.artefact import load_with_columns
 
     with clear_errors(code=1):
@@ -187,6 +195,8 @@ def predict(
         estimator, kept = load_with_columns(model)
         if missing_values:
             estimator.set_params(missing_values=read_table.missing_values(missing_values))
+        if isinstance(estimator, LFormerPretrainer):
+            raise UsageError(f"{model} was trained without targets and predicts nothing by itself: fit one from it.")
         given = {"id": id, "time": time, "channel": channel, "value": value, "static": static}
         columns = answers.columns_of(model, kept or {}, given)
         asks = isinstance(estimator, LFormerForecaster | LFormerInterpolator)
@@ -210,8 +220,12 @@ def _say(text: str) -> None:
 # -- from a request to a trained model
 
 
-def _check_request(task: Goal | None, target: str | None, targets: Path | None, horizon: str | None) -> None:
+def _check_request(
+    task: Goal | None, target: str | None, targets: Path | None, horizon: str | None, unlabelled: Path | None
+) -> None:
     if task is not None and task.of_records:
+        if unlabelled:
+            raise UsageError(f"--task {task} needs no targets: put the series of --unlabelled into FILE.")
         if target or targets:
             raise UsageError(f"--task {task} learns from the values themselves; drop --target and --targets.")
     elif task is not None and task.of_points:
@@ -245,6 +259,25 @@ def _estimator(task: Goal) -> Any:
         Goal.interpolate: estimators.LFormerInterpolator,
         Goal.forecast: estimators.LFormerForecaster,
     }[task]
+
+
+def _pretrained(panel: Panel, train: Array, file: Path, columns: dict[str, Any], training: dict[str, Any]) -> Any:
+    """What the series of two tables teach without their targets; those that are tested on have no part in it."""
+    import numpy as np
+
+    from lformer.cli import answers, read_table
+    from lformer.estimators import pretrain
+
+    others = answers.new_series(read_table.read(file, columns["time"]), columns, panel, file, free=True)
+    others = others[~np.isin(others.ids.astype(str), panel.ids.astype(str))]
+    if not len(others):
+        raise ValueError(f"{file} must hold series of other ids than the table with the targets; it has none.")
+    start = pretrain(panel[train], others, **training)
+    _say(
+        f"Pre-trained on {len(train):,} series of the table and {len(others):,} without a target. Hidden values: mean "
+        f"squared error {start.history_[-1]['mse']:.3g}, in deviations of a channel."
+    )
+    return start
 
 
 def _truth(

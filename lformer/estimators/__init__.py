@@ -4,6 +4,7 @@ from lformer.estimators.artefact import load
 from lformer.estimators.forecast import LFormerForecaster, LFormerInterpolator
 from lformer.estimators.naive import LosesToNaiveWarning
 from lformer.estimators.points import LFormerPointClassifier, LFormerPointRegressor
+from lformer.estimators.pretraining import LFormerPretrainer, pretrain
 from lformer.estimators.series import LFormerClassifier, LFormerRegressor
 from lformer.estimators.summaries import Summaries
 from lformer.estimators.suspicion import SuspectDataWarning
@@ -14,9 +15,11 @@ __all__ = [
     "LFormerInterpolator",
     "LFormerPointClassifier",
     "LFormerPointRegressor",
+    "LFormerPretrainer",
     "LFormerRegressor",
     "LosesToNaiveWarning",
     "Summaries",
     "SuspectDataWarning",
     "load",
+    "pretrain",
 ]

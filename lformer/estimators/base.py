@@ -25,6 +25,7 @@ from lformer.estimators.features import Features
 from lformer.estimators.hub import HubMixin
 from lformer.estimators.inputs import as_panel
 from lformer.estimators.naive import Naive, fit_naive, warn_if_it_loses
+from lformer.estimators.starting import start_from
 from lformer.estimators.suspicion import warn_of_suspects
 from lformer.evaluate import predict
 from lformer.nn import LFormer, LFormerConfig
@@ -152,13 +153,16 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"at least 2 series are needed to train and to validate; n_samples={len(panel)}.")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         suspected = warn_of_suspects(panel)
-        earlier = deepcopy(_members(self.model_)) if self.warm_start and hasattr(self, "model_") else []
-        if not earlier:
+        earlier = deepcopy(members_of(self.model_)) if self.warm_start and hasattr(self, "model_") else []
+        before = None if earlier else self._pretrainer(panel)
+        if earlier:
+            scale = scale_of(earlier[0])
+        elif before is not None:
+            self.features_, scale = before.features_, scale_of(before.model_)
+        else:
             train, _ = self._split(len(panel), seed, groups)
             self.features_ = Features.fit(panel[train], self.calendar)
             scale = self._scale(panel[train].with_missing(suspected))  # marks have no say in it
-        else:
-            scale = scale_of(earlier[0])
         panel, targets, task = self._prepare(self.features_.match(panel), targets, task, scale, seed)
         self.task_ = task
         trained: list[LFormer] = []
@@ -175,8 +179,11 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
                     model = LFormer(self._config(task))
                 model.rows.set_scale(*map(torch.from_numpy, (scale.shift, scale.scale, scale.low, scale.high)))
                 self._begin(model, task, splits)
-            epochs: list[dict[str, float]] = []
             training, bar = self._training(len(train)), bool(self.verbose)
+            if before is not None:
+                start_from(model, members_of(before.model_), n)
+                training = replace(training, clock="kept")
+            epochs: list[dict[str, float]] = []
             try:
                 result = fit(model, task, splits, training, seed=seed + n, progress=bar, report=epochs.append)
             except KeyboardInterrupt:
@@ -271,6 +278,10 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         """What is shown and asked in training, once the scales are known."""
         return panel, targets, task
 
+    def _pretrainer(self, panel: Panel) -> LFormerEstimator | None:
+        """A fitted estimator whose features, scales and weights training starts from; None begins with nothing."""
+        return None
+
     def _splits(self, prepared: Prepared, task: Task, seed: int) -> Splits[PanelPart]:
         """The parts for the trainer."""
         name, features = type(self).__name__, self.features_
@@ -319,7 +330,8 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         choose(self.device)
 
 
-def _members(model: LFormer | Ensemble) -> list[LFormer]:
+def members_of(model: LFormer | Ensemble) -> list[LFormer]:
+    """The models that answer together, one if it is alone."""
     return model.models if isinstance(model, Ensemble) else [model]
 
 
@@ -336,7 +348,7 @@ def _single(scale: Scale) -> Scale:
 
 def scale_of(model: LFormer | Ensemble) -> Scale:
     """How a fitted model scales the values of its channels."""
-    rows = _members(model)[0].rows
+    rows = members_of(model)[0].rows
     return Scale(*(buffer.cpu().numpy() for buffer in (rows.shift, rows.scale, rows.low, rows.high)))
 
 

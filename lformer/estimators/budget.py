@@ -25,8 +25,10 @@ class Budget(NamedTuple):
     batch_size: int
 
 
-def budget(series: int, batch_size: int, max_epochs: int | None) -> Budget:
+def budget(series: int, batch_size: int, max_epochs: int | None, times: int = 1) -> Budget:
     """The budget for so many training series; `max_epochs` passes over them, if the user says so.
+
+    `times` as many epochs and steps are for what is drawn anew in every epoch, and never learned by heart.
 
     Example:
         >>> budget(42, 32, None), budget(5440, 32, None), budget(10**6, 32, None).epochs
@@ -36,8 +38,8 @@ def budget(series: int, batch_size: int, max_epochs: int | None) -> Budget:
     if max_epochs is not None:
         return Budget(max_epochs, 1, batch_size)
     steps = -(-max(1, series) // batch_size)  # of a pass
-    epochs = min(EPOCHS, max(PASSES, -(-MOST // steps)))
-    return Budget(epochs, 1 if epochs * steps >= LEAST else -(-LEAST // epochs), batch_size)
+    epochs = min(times * EPOCHS, max(PASSES, -(-times * MOST // steps)))
+    return Budget(epochs, 1 if epochs * steps >= times * LEAST else -(-times * LEAST // epochs), batch_size)
 
 
 def warn_if_unfinished(estimator: str, task: Task, history: History, epochs: int) -> bool:

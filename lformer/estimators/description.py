@@ -39,6 +39,7 @@ from lformer.estimators.plain import (
     whole,
 )
 from lformer.estimators.points import LFormerPointClassifier, LFormerPointRegressor
+from lformer.estimators.pretraining import LFormerPretrainer
 from lformer.estimators.series import LFormerClassifier, LFormerRegressor
 from lformer.nn import LFormerConfig
 from lformer.nn.ensemble import Ensemble
@@ -73,6 +74,7 @@ KINDS = {
         Kind(LFormerPointRegressor, tasks.regress_points, NUMBERS),
         Kind(LFormerInterpolator, partial(record_task, "interpolate"), ()),
         Kind(LFormerForecaster, partial(record_task, "extrapolate"), ()),
+        Kind(LFormerPretrainer, tasks.pretrain, ()),
     )
 }
 FITTED = ("n_features_in_", "_is_table", "n_iter_")  # what `fit` finds out for every class
@@ -115,7 +117,7 @@ def describe(estimator: LFormerEstimator, columns: Mapping[str, Any] | None, wei
             "numpy": np.__version__,
             "scikit-learn": sklearn.__version__,
         },
-        "parameters": {key: plain(value, key) for key, value in estimator.get_params(deep=False).items()},
+        "parameters": {name: plain(getattr(estimator, name), name) for name in _kept(type(estimator))},
         "config": {key: plain(value, key) for key, value in dataclasses.asdict(model.config).items()},
         "members": len(model.members) if isinstance(model, Ensemble) else 0,
         "features": {
@@ -132,6 +134,11 @@ def describe(estimator: LFormerEstimator, columns: Mapping[str, Any] | None, wei
         "columns": None if columns is None else dict(columns),
         "weights": weights._asdict(),
     }
+
+
+def _kept(kind: type[LFormerEstimator]) -> list[str]:
+    """The parameters that are saved: a fitted model no longer needs the one that it was started from."""
+    return [name for name in kind._get_param_names() if name != "pretrained"]
 
 
 def _describe_static(name: str, coding: Coding) -> dict[str, Any]:
@@ -160,8 +167,7 @@ def rebuild(found: dict[str, Any]) -> Description:
 
 def _unfitted(kind: type[LFormerEstimator], stored: Any) -> LFormerEstimator:
     """With its parameters, of which those that prediction reads are checked; `fit` checks the others."""
-    names = kind._get_param_names()
-    given = {key: restored(value, key) for key, value in fields(stored, "parameters", names).items()}
+    given = {key: restored(value, key) for key, value in fields(stored, "parameters", _kept(kind)).items()}
     whole(given["batch_size"], "batch_size", least=1)
     if given["device"] not in ("auto", "cpu", "gpu"):
         raise ValueError(f'device must be "auto", "cpu" or "gpu"; got {short(given["device"])}')
@@ -174,6 +180,8 @@ def _unfitted(kind: type[LFormerEstimator], stored: Any) -> LFormerEstimator:
     if "hidden" in given and not 0 < number(given["hidden"], "hidden") < 1:
         raise ValueError(f"hidden must lie between 0 and 1; got {given['hidden']}")
     check_calendar(given["calendar"])
+    if not 0 <= number(given.get("hidden_channels", 0), "hidden_channels") < 1:
+        raise ValueError(f"hidden_channels must be at least 0 and below 1; got {given['hidden_channels']}")
     return kind(**given)
 
 
@@ -300,6 +308,8 @@ def _require_agreement(estimator: Any, config: LFormerConfig) -> None:
         pairs["classes_"] = (len(estimator.classes_), config.outputs)
     elif getattr(estimator, "_flat", False) or config.answer == "query":
         pairs["outputs of the model"] = (config.outputs, channels if config.answer == "query" else 1)
+    elif isinstance(estimator, LFormerPretrainer):
+        pairs["outputs of the model"] = (config.outputs, 2 * channels)
     for name, (has, needs) in pairs.items():
         if has != needs:
             raise ValueError(f"{name}: {has} where the rest of the file needs {needs}")

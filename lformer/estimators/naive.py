@@ -29,7 +29,7 @@ class LosesToNaiveWarning(UserWarning):
 
 
 class Constant(nn.Module):
-    """The same answer at every row: the classes' log shares in training, or the mean of the targets."""
+    """The same answer at every row: the classes' log shares in training, or the mean and presence of the targets."""
 
     def __init__(self, answer: Tensor) -> None:
         super().__init__()
@@ -43,11 +43,22 @@ class Constant(nn.Module):
     @classmethod
     def of(cls, part: PanelPart, task: Task) -> Constant:
         """From the targets of a training part."""
+        if task.name == "pretrain":
+            return cls(_usual(part))
         targets = part.compact().targets
         if targets.values.dtype.kind in "iub":
             share = np.bincount(targets.values, minlength=task.outputs) + 0.5
             return cls(torch.from_numpy(np.log(share / share.sum())).float())
         return cls(torch.zeros(task.outputs))  # targets are scaled, so their mean is 0
+
+
+def _usual(part: PanelPart) -> Tensor:
+    """(2 C,) the mean of each channel, 0 as values are scaled, and the log odds that it was observed in a row."""
+    panel = part.panel.compact()
+    rows = len(panel.times)
+    seen = np.full(panel.values.shape[1], rows) if panel.observed is None else panel.observed.sum(axis=0)
+    odds = (seen + 0.5) / (rows - seen + 0.5)
+    return torch.from_numpy(np.concatenate([np.zeros(len(odds)), np.log(odds)])).float()
 
 
 def naive(name: str, inputs: int, task: Task, **more: Any) -> Any:

@@ -14,18 +14,20 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from lformer import tasks
-from lformer.estimators.base import LFormerEstimator, all_or_nothing, classification, mean_and_deviation
+from lformer.estimators.base import all_or_nothing, classification, mean_and_deviation
+from lformer.estimators.fine_tuning import FineTunedEstimator
 from lformer.estimators.inputs import series_weights
 from lformer.panel import Array, Panel
 from lformer.parts import Targets
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LFormerPointClassifier(LFormerEstimator):
+class LFormerPointClassifier(FineTunedEstimator):
     """Which class each row of a series belongs to.
 
     Args:
         class_weight: None, "balanced", or a dict from class to weight, of each row.
+        pretrained: an `LFormerPretrainer` or the folder of a saved one to start from, see `FineTunedEstimator`.
         others: see `LFormerEstimator`.
 
     Example:
@@ -85,7 +87,7 @@ class LFormerPointClassifier(LFormerEstimator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LFormerPointRegressor(LFormerEstimator):
+class LFormerPointRegressor(FineTunedEstimator):
     """Numbers of each row of a series, one or several; NaN in the targets means that there is none.
 
     Example:

@@ -13,7 +13,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from lformer import tasks
-from lformer.estimators.base import LFormerEstimator, all_or_nothing, classification, mean_and_deviation
+from lformer.estimators.base import all_or_nothing, classification, mean_and_deviation
+from lformer.estimators.fine_tuning import FineTunedEstimator
 from lformer.estimators.inputs import as_panel, series_weights
 from lformer.panel import Array, Panel
 from lformer.parts import Targets
@@ -21,7 +22,7 @@ from lformer.train import TrainConfig
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _SeriesEstimator(LFormerEstimator):
+class _SeriesEstimator(FineTunedEstimator):
     """What both have: training on less than there is."""
 
     drop_fraction: float = 0.2
@@ -45,6 +46,8 @@ class LFormerClassifier(ClassifierMixin, _SeriesEstimator):  # type: ignore[misc
         class_weight: None, "balanced", or a dict from class to weight.
         drop_fraction: in training, about this share of the observations, rows and channels of a series is dropped,
             others in every epoch: for many noisy channels and few series.
+        pretrained: an `LFormerPretrainer` that was fitted on more series, without classes, or the folder of a saved
+            one; see `FineTunedEstimator`.
         others: see `LFormerEstimator`.
 
     Example:

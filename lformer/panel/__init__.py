@@ -3,9 +3,10 @@
 from lformer.arrays import Array
 from lformer.panel.core import OnDuplicate, Panel, padded_rows, runs, take_rows
 from lformer.panel.dropping import drop_observations, without_rows
+from lformer.panel.joining import join
 from lformer.panel.missing import MissingValues, check_missing_values
 
 __all__ = [
-    "Array", "MissingValues", "OnDuplicate", "Panel", "check_missing_values", "drop_observations", "padded_rows",
-    "runs", "take_rows", "without_rows",
+    "Array", "MissingValues", "OnDuplicate", "Panel", "check_missing_values", "drop_observations", "join",
+    "padded_rows", "runs", "take_rows", "without_rows",
 ]  # fmt: skip

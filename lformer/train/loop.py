@@ -60,6 +60,8 @@ class TrainConfig:
         time_limit: seconds after which the run stops with `TimeLimitError`; None has no limit.
         drop_fraction: in training, about this share of observations, rows and channels is dropped, others in every
             epoch.
+        clock: "fitted" tells the model how long a typical interval and a typical series of the training part are;
+            "kept" leaves what it knows, for a model that was trained before.
         device: "auto" is CUDA where there is one, else the CPU; "cpu"; "gpu" insists on one, CUDA or else Apple's; or a
             device as PyTorch writes it, such as "cuda:1".
         precision: "tf32" is float32 whose products on a GPU round their operands to TF32, as the fused kernels want it
@@ -83,6 +85,7 @@ class TrainConfig:
     patience: int | None = 20
     time_limit: float | None = None
     drop_fraction: float = 0.0
+    clock: Literal["fitted", "kept"] = "fitted"
     device: str = "auto"
     precision: Precision = "tf32"
     replay: bool = True
@@ -150,7 +153,8 @@ def fit(
     run, came_from = _identity(model, task, splits, config, seed), device_of(model)
     saved = world.by_first(lambda: checkpoint.load(home, run))
 
-    fit_clock(model, list(splits.train.batches(config.batch_size)))
+    if config.clock == "fitted":
+        fit_clock(model, list(splits.train.batches(config.batch_size)))
     model.to(world.device, torch.float64 if config.precision == "float64" else None).train()
     optimiser = _adam(model, config, world.device)
     history: History = []

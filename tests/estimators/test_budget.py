@@ -58,3 +58,11 @@ def test_fit_trains_few_series_for_many_steps(monkeypatch: pytest.MonkeyPatch) -
     model = LFormerClassifier(width=8, heads=1, depth=1, patience=None, random_state=0, device="cpu").fit(X, y)
     assert model.n_iter_ == 40
     assert hasattr(model, "unfinished_")
+
+
+def test_what_is_drawn_anew_is_trained_on_for_longer_but_many_series_are_not() -> None:
+    for series in (42, 700, 5440):
+        once, thrice = budget(series, 32, None), budget(series, 32, None, times=3)
+        assert thrice.epochs == pytest.approx(3 * once.epochs, rel=0.05)
+    assert budget(10**6, 32, None, times=3).epochs == 3
+    assert budget(700, 32, 5, times=3).epochs == 5

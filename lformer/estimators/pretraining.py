@@ -1,0 +1,146 @@
+"""LFormerPretrainer: what series without targets teach, for estimators that then start from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from lformer import tasks
+from lformer.estimators.base import LFormerEstimator, all_or_nothing, scale_of
+from lformer.estimators.budget import budget
+from lformer.estimators.inputs import as_panel, match_channels, match_clock, on_calendar
+from lformer.evaluate import evaluate
+from lformer.hiding import HidingPart
+from lformer.panel import Array, Panel, join
+from lformer.parts import PanelPart, Prepared, Splits, Targets
+from lformer.scaling import Scale
+from lformer.tasks import Task
+from lformer.train import TrainConfig
+
+TIMES = 3  # as many steps as an estimator with targets takes
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LFormerPretrainer(LFormerEstimator):
+    """Learns from series alone: it hides some of their rows and channels, others in every epoch, and predicts them.
+
+    Of each channel of a hidden row it predicts the value, and whether there was one: that somebody ordered a test says
+    as much as its result. What it has learned is the start of `LFormerClassifier(pretrained=...)` and others.
+
+    After `fit`, `validation_score_` is the error on hidden rows of the validation series: mean squared error of values,
+    in deviations of a channel, plus cross-entropy of presence.
+
+    Args:
+        hidden: share of the rows of a series to hide, about half of them one by one and in runs of neighbours.
+        hidden_channels: share of the channels to hide in all rows of a series.
+        max_epochs: None takes three times as many steps as other estimators, which is worth while, as no two epochs ask
+            the same.
+        others: see `LFormerEstimator`.
+
+    Example:
+        >>> import numpy as np
+        >>> from lformer import LFormerClassifier, LFormerPretrainer
+        >>> rng = np.random.default_rng(0)
+        >>> X = [(np.sort(rng.random(6)), rng.normal(i % 2, 1, (6, 2))) for i in range(40)]
+        >>> start = LFormerPretrainer(max_epochs=2, random_state=0).fit(X)
+        >>> model = LFormerClassifier(pretrained=start, max_epochs=2, random_state=0).fit(X[:10], np.arange(10) % 2)
+        >>> model.predict(X[10:]).shape
+        (30,)
+    """
+
+    hidden: float = 0.5
+    hidden_channels: float = 0.15
+
+    @all_or_nothing
+    def fit(self, X: Any, y: None = None) -> Self:
+        """Train on series alone; `y` is ignored."""
+        self._check_parameters()
+        panel = self._series(X, reset=True)
+        self._is_table = False  # a table may be longer or shorter than that of `fit`: its columns are times
+        if len(panel.channels) < 2 and not bool((panel.lengths > 1).any()):
+            raise ValueError(
+                f"none of the {len(panel)} series has a second row or channel, so there is nothing to hide and to "
+                "predict from the rest."
+            )
+        return self._fit(panel, _nothing(panel), tasks.pretrain(2 * len(panel.channels)))
+
+    def score(self, X: Any, y: None = None) -> float:
+        """Minus the mean squared error of values of X that are hidden for it, in units of each channel's deviation."""
+        check_is_fitted(self, "model_")
+        panel = _bounded(self.features_.match(self._series(X)), scale_of(self.model_))
+        part = self._hiding(self._part(panel, _nothing(panel)))
+        with self._answering() as model:
+            return -evaluate(model, self.task_, part, self.batch_size)["mse"]
+
+    def _prepare(
+        self, panel: Panel, targets: Targets, task: Task, scale: Scale, seed: int
+    ) -> tuple[Panel, Targets, Task]:
+        """Wild values at their bounds, as the model reads them; errors count in deviations of a channel."""
+        C, observed = len(panel.channels), 1.0
+        if panel.observed is not None:
+            observed = float(panel.observed[panel.rows()].mean())
+        shift, spread = [*scale.shift.tolist(), *[0.0] * C], [*scale.scale.tolist(), *[1.0] * C]
+        return _bounded(panel, scale), targets, tasks.pretrain(2 * C, observed, shift, spread)
+
+    def _splits(self, prepared: Prepared, task: Task, seed: int) -> Splits[PanelPart]:
+        splits = super()._splits(prepared, task, seed)
+        train, validation, test = (self._hiding(part) for part in (splits.train, splits.validation, splits.test))
+        return replace(splits, train=train, validation=validation, test=test)
+
+    def _training(self, series: int = 1) -> TrainConfig:
+        epochs, epoch_steps, batch_size = budget(series, self.batch_size, self.max_epochs, times=TIMES)
+        return replace(super()._training(series), epochs=epochs, epoch_steps=epoch_steps, batch_size=batch_size)
+
+    def _hiding(self, part: PanelPart) -> HidingPart:
+        return HidingPart.of(part, self.hidden, self.hidden_channels)
+
+    def _decode(self, outputs: Tensor) -> Array:
+        """Values in the units of their channels, without presence."""
+        return self.task_.decode(outputs).numpy()[..., : outputs.shape[-1] // 2]
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not 0 < self.hidden < 1:
+            raise ValueError(f"hidden must lie between 0 and 1; got {self.hidden}.")
+        if not 0 <= self.hidden_channels < 1:
+            raise ValueError(f"hidden_channels must be at least 0 and below 1; got {self.hidden_channels}.")
+
+
+def pretrain(*series: Any, **parameters: Any) -> LFormerPretrainer:
+    """A fitted `LFormerPretrainer`.
+
+    Args:
+        series: as `fit` takes them, of one or several sources, such as those with a target and those without. Channels
+            and unit of time are those of the first; a channel that the others lack is unobserved there.
+        parameters: see `LFormerPretrainer`.
+
+    Example:
+        >>> import numpy as np
+        >>> few, many = np.random.default_rng(0).random((4, 5, 2)), np.random.default_rng(1).random((8, 7, 2))
+        >>> pretrain(few, many, width=8, max_epochs=1).n_iter_
+        1
+    """
+    if not series:
+        raise TypeError("pretrain needs series to learn from: pretrain(panel).")
+    first, *others = (as_panel(one)[0] for one in series)
+    calendar = on_calendar(first)
+    alike = [match_clock(match_channels(panel, first.channels), calendar, first.unit) for panel in others]
+    alike = [replace(panel, unit=first.unit) for panel in alike]  # one without a unit has that of the first
+    return LFormerPretrainer(**parameters).fit(join([first, *alike]) if alike else series[0])
+
+
+def _nothing(panel: Panel) -> Targets:
+    """Targets for those who take theirs from the series."""
+    return Targets(values=np.zeros((len(panel), 1), np.float32), at="series")
+
+
+def _bounded(panel: Panel, scale: Scale) -> Panel:
+    """Compact, in the units of the channels, wild values at their bounds."""
+    panel = panel.compact()
+    values = panel.values if panel.scale == 1.0 else (panel.values * panel.scale).astype(np.float32)
+    values = np.clip(values, scale.low.astype(np.float64), scale.high.astype(np.float64)).astype(values.dtype)
+    return panel.with_values(values if panel.observed is None else np.where(panel.observed, values, 0))
