@@ -43,9 +43,9 @@ class Plan(NamedTuple):
 
 
 PLANS = {
-    "inputs.operator": Plan(700_000, 30, "operands of the operator, sound and poisoned, beside the recurrence"),
-    "inputs.models": Plan(50_000, 30, "models of random shape, and the same series in other words"),
-    "inputs.panels": Plan(250_000, 30, "tables, arrays and garbage made into panels"),
+    "inputs.operator": Plan(970_000, 30, "operands of the operator, sound and poisoned, beside the recurrence"),
+    "inputs.models": Plan(10_000, 15, "models of random shape, and the same series in other words"),
+    "inputs.panels": Plan(20_000, 15, "tables, arrays and garbage made into panels"),
     "flips.artefacts": Plan(5_000, 15, "saved models with flipped bits, cuts and edits"),
     "flips.checkpoints": Plan(2_000, 15, "checkpoints with flipped bits and cuts"),
     "flips.prepared": Plan(2_000, 15, "prepared sets with flipped bits and cuts"),
