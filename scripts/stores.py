@@ -1,10 +1,10 @@
-"""Sixty stores of very different size, with weeks, gaps and drift: the default forecaster beside rules one would try first.
+"""Sixty stores of very different size, with weeks, gaps and drift: the default forecaster beside simple rules.
 
 python scripts/stores.py [--seeds 3] [--stores 60] [--days 200] [--horizon 28] [--set calendar=False ...]
 
-Daily sales are made up: a size of each store, a week that stores share and each varies, a level that wanders, noise; some
-days and some weeks are lost. The model learns from the days up to the last `horizon`, which are then asked for. A relative
-error is the mean absolute error of a store by its mean sales, and the mean over stores is printed.
+Daily sales are made up: a size of each store, a week that stores share and each varies, a level that wanders, noise;
+some days and some weeks are lost. The model learns from the days up to the last `horizon`, which are then asked for. A
+relative error is the mean absolute error of a store by its mean sales, and the mean over stores is printed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import warnings
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from lformer import LFormerForecaster, Panel
 

@@ -22,7 +22,9 @@ from lformer.panel import Array, Panel
 from lformer.scaling import Scale
 from lformer.tasks import Task
 
-MOST = 0.5  # share of the variance that lies between series, from which on they are scaled by themselves
+LEVELS = 0.5  # share of the variance that lies between the levels of series, from which on they differ much
+SPREADS = 0.5  # deviation of the logarithms of their spreads, likewise
+FEW = 4  # values that say little of a spread
 WIDER = 10.0  # how far beyond the range of training a value of a larger series may lie
 SMALLEST = (
     0.05  # of the typical spread: steadier series count no more than this, lest one that never changes counts all
@@ -31,23 +33,41 @@ READ = 256  # series read at once
 
 
 def wants_own_scale(panel: Panel, scale: Scale) -> bool:
-    """Whether most of the variance of the scaled values lies between series, on the mean over channels.
+    """Whether the series are of very different size, in most channels: in level and in spread.
 
-    The share is that of the levels of series beyond what their means differ by chance.
+    Where levels differ alone, as the weights of patients do, starting from the latest value is enough.
     """
     panel = scale.apply(panel.compact())
     owner = np.repeat(np.arange(len(panel)), panel.lengths)
-    shares = []
+    apart = 0
     for c in range(len(panel.channels)):
         seen = np.ones(len(owner), bool) if panel.observed is None else panel.observed[:, c]
-        values, whose = panel.values[seen, c].astype(np.float64), owner[seen]
-        count = np.bincount(whose, minlength=len(panel))
-        series, total = int((count > 0).sum()), float(np.square(values - values.mean()).sum()) if len(values) else 0.0
-        if total > 0 and len(values) > series:
-            means = np.bincount(whose, values, minlength=len(panel)) / np.maximum(count, 1)
-            within = float(np.square(values - means[whose]).sum())
-            shares.append(1 - (within / (len(values) - series)) / (total / (len(values) - 1)))
-    return bool(shares) and float(np.mean(shares)) > MOST
+        share, factor = differences(panel.values[seen, c].astype(np.float64), owner[seen])
+        apart += share > LEVELS and factor > SPREADS
+    return 2 * apart > len(panel.channels)
+
+
+def differences(values: Array, owner: Array) -> tuple[float, float]:
+    """How series differ in level and in spread, from (N,) values and whose each is.
+
+    Returns:
+        The share of the variance that lies between the levels of series, and the deviation of the logarithms of their
+        spreads; of both, what few values differ by by chance is taken away.
+    """
+    _, owner = np.unique(owner, return_inverse=True)
+    count = np.bincount(owner)
+    if len(values) <= len(count) or not np.ptp(values):
+        return 0.0, 0.0
+    mean = np.bincount(owner, values) / count
+    square = np.bincount(owner, np.square(values - mean[owner]))
+    within, total = square.sum() / (len(values) - len(count)), np.square(values - values.mean()).sum()
+    some = (count > FEW) & (square > 0)
+    if not some.any():
+        return float(1 - within / (total / (len(values) - 1))), 0.0
+    freedom = count[some] - 1
+    logs = np.log(square[some] / freedom) / 2
+    by_chance = np.mean(1 / (2 * freedom))
+    return float(1 - within / (total / (len(values) - 1))), float(np.sqrt(max(logs.var() - by_chance, 0.0)))
 
 
 def widened(scale: Scale) -> Scale:

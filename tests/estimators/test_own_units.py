@@ -12,7 +12,7 @@ from estimators.every_estimator import RECORDS, SMALL
 from lformer import LFormerForecaster, LFormerInterpolator, Panel, scaling
 from lformer.estimators import load
 from lformer.estimators.naive import LosesToNaiveWarning
-from lformer.estimators.own_units import SMALLEST, own_weights, wants_own_scale, widened
+from lformer.estimators.own_units import SMALLEST, differences, own_weights, wants_own_scale, widened
 from lformer.scaling import Scale
 
 WEEK = np.array([-0.2, -0.25, -0.1, 0.0, 0.2, 0.5, -0.4])
@@ -109,6 +109,21 @@ def test_auto_asks_whether_series_differ_more_than_they_vary() -> None:
     streaming = LFormerForecaster(**SMALL, streaming=True).fit(panel_of(apart))
     assert not streaming.model_.config.series_scale
     assert streaming.model_.config.persistence == "latest"
+
+
+def test_levels_alone_do_not_make_series_of_different_size() -> None:
+    rng = np.random.default_rng(0)
+    owner = np.repeat(np.arange(300), 20)
+    noise = rng.normal(size=len(owner))
+    level, size = rng.normal(size=300), np.exp(rng.normal(size=300))
+    share, factor = differences(3 * level[owner] + noise, owner)
+    assert (share, factor) == (pytest.approx(0.9, abs=0.03), pytest.approx(0, abs=0.05))
+    share, factor = differences(size[owner] * (5 + noise), owner)
+    assert share > 0.8
+    assert factor == pytest.approx(1, abs=0.1)
+    share, factor = differences(noise, owner)
+    assert (share, factor) == (pytest.approx(0, abs=0.02), pytest.approx(0, abs=0.05))
+    assert differences(np.zeros(0), np.zeros(0, int)) == differences(np.ones(9), np.arange(9) // 3) == (0, 0)
 
 
 def test_two_values_each_say_nothing_of_levels() -> None:
