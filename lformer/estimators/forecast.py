@@ -18,7 +18,7 @@ from lformer import tasks
 from lformer.estimators.base import LFormerEstimator, all_or_nothing, scale_of
 from lformer.estimators.inputs import require_dates
 from lformer.estimators.naive import RULES, in_deviations, naive
-from lformer.estimators.own_units import fit_start, own_weights, wants_own_scale, widened
+from lformer.estimators.own_units import fit_start, in_own_units, wants_own_scale, widened
 from lformer.evaluate import evaluate, predict
 from lformer.hiding import hide, random_rows
 from lformer.nn import LFormer, LFormerConfig
@@ -125,7 +125,7 @@ class _RecordEstimator(LFormerEstimator):
         scale = scale_of(self.model_)
         shown, asked = self._hide(panel, scale, seed=0, copies=1)
         if self.model_.config.series_scale:
-            asked = replace(asked, weights=own_weights(panel, scale, typical_spread(self.model_)))
+            asked = in_own_units(asked, panel, scale, typical_spread(self.model_))
         return self._part(shown, asked)
 
     @abstractmethod
@@ -153,7 +153,7 @@ class _RecordEstimator(LFormerEstimator):
         panel = panel.compact()
         shown, asked = self._hide(panel, scale, seed, self.n_copies)
         if self._own:
-            asked, task = replace(asked, weights=own_weights(panel, scale)), tasks.in_own_units(task)
+            asked, task = in_own_units(asked, panel, scale), tasks.in_own_units(task)
         return shown, asked, replace(task, shift=scale.shift.tolist(), scale=scale.scale.tolist())
 
     def _scale(self, train: Panel) -> Scale:

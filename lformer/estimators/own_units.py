@@ -19,6 +19,7 @@ from lformer.nn.own_scale import OwnScale
 from lformer.nn.recent import Asked, Recent
 from lformer.nn.rows import fit_clock
 from lformer.panel import Array, Panel
+from lformer.parts import Targets
 from lformer.scaling import Scale
 from lformer.tasks import Task
 
@@ -26,9 +27,7 @@ LEVELS = 0.5  # share of the variance that lies between the levels of series, fr
 SPREADS = 0.5  # deviation of the logarithms of their spreads, likewise
 FEW = 4  # values that say little of a spread
 WIDER = 10.0  # how far beyond the range of training a value of a larger series may lie
-SMALLEST = (
-    0.05  # of the typical spread: steadier series count no more than this, lest one that never changes counts all
-)
+SMALLEST = 0.2  # of the typical spread: steadier series count as if they had it, lest those that never change count all
 READ = 256  # series read at once
 
 
@@ -79,10 +78,11 @@ def widened(scale: Scale) -> Scale:
 
 
 @torch.no_grad()
-def own_weights(series: Panel, scale: Scale, typical: torch.Tensor | None = None) -> Array:
-    """(n, C) 1 / spread², in training deviations, of each series.
+def in_own_units(asked: Targets, series: Panel, scale: Scale, typical: torch.Tensor | None = None) -> Targets:
+    """What is asked, weighted by 1 / spread² of each series and channel, in training deviations; within its bounds.
 
     Args:
+        asked: at queries.
         series: whole ones, of which nothing is hidden, in their units: an error counts alike wherever they were cut.
         scale: of training.
         typical: (C,) spread of a series; that of these series if None.
@@ -92,8 +92,12 @@ def own_weights(series: Panel, scale: Scale, typical: torch.Tensor | None = None
         own.fit([(batch.values, batch.observed, None) for batch in _batches(scaled)])
     else:
         own.typical.copy_(typical)
-    spread = torch.cat([own(batch.values, batch.observed, None).spread for batch in _batches(scaled)])
-    return torch.maximum(spread, SMALLEST * own.typical).double().pow(-2).numpy()
+    found = [own(batch.values, batch.observed, None) for batch in _batches(scaled)]
+    spread, low, high = (torch.cat([getattr(one, name) for one in found]) for name in ("spread", "low", "high"))
+    weights = torch.maximum(spread, SMALLEST * own.typical).double().pow(-2).numpy()
+    assert asked.lengths is not None
+    least, most = (np.repeat(scale.shift + scale.scale * one.numpy(), asked.lengths, axis=0) for one in (low, high))
+    return replace(asked, values=np.clip(asked.values, least, most).astype(asked.values.dtype), weights=weights)
 
 
 def fit_start(model: LFormer, task: Task, batches: list[IrregularBatch]) -> None:

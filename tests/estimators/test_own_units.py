@@ -12,7 +12,8 @@ from estimators.every_estimator import RECORDS, SMALL
 from lformer import LFormerForecaster, LFormerInterpolator, Panel, scaling
 from lformer.estimators import load
 from lformer.estimators.naive import LosesToNaiveWarning
-from lformer.estimators.own_units import SMALLEST, differences, own_weights, wants_own_scale, widened
+from lformer.estimators.own_units import SMALLEST, differences, in_own_units, wants_own_scale, widened
+from lformer.parts import Targets
 from lformer.scaling import Scale
 
 WEEK = np.array([-0.2, -0.25, -0.1, 0.0, 0.2, 0.5, -0.4])
@@ -150,13 +151,20 @@ def test_a_streaming_model_cannot_have_it() -> None:
 
 def test_errors_count_in_spreads_and_a_steady_series_not_without_end() -> None:
     rng = np.random.default_rng(0)
-    size = np.array([1.0, 10.0, 100.0, 0.0])
+    size = np.array([4.0, 10.0, 100.0, 0.0])
     X = Panel.from_list([(np.arange(80.0), 50 + s * rng.normal(size=(80, 1))) for s in size])
     scale = Scale(np.array([50.0]), np.array([10.0]), np.array([-np.inf]), np.array([np.inf]))
-    weights = own_weights(X, scale)[:, 0]
+    asked = Targets(
+        values=np.full((8, 1), 1e6), at="queries", times=np.full(8, 90.0), first=np.arange(4) * 2, lengths=np.full(4, 2)
+    )
+    found = in_own_units(asked, X, scale)
+    assert found.weights is not None
+    weights = found.weights[:, 0]
     spread = np.array([v.std() for _, v in X]) / 10
     np.testing.assert_allclose(weights[:3], spread[:3] ** -2, rtol=0.3)  # drawn a little to the typical one
     assert weights[3] == pytest.approx((SMALLEST * np.median(spread[:3])) ** -2, rel=1e-3)
+    assert (np.diff(found.values.reshape(4, 2), axis=1) == 0).all()
+    assert 50 + 5 * 100 < found.values[4, 0] < 50 + 15 * 100  # a wild one counts as at its bound
 
 
 def test_bounds_leave_room_for_larger_series() -> None:

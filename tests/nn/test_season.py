@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lformer import IrregularBatch, LFormer, LFormerConfig
-from lformer.nn.own_scale import LEAST, SHRINK, OwnScale, moments
+from lformer.nn.own_scale import LEAST, SHRINK, OwnScale, moments, quartiles
 from lformer.nn.recent import GAIN, SPANS, Asked, Recent
 from lformer.nn.rows import RowEncoder, fit_clock
 from lformer.nn.season import CHUNK, LEVEL, RIDGES, Observations, Season, normal_equations, solve, weights
@@ -106,6 +106,26 @@ def test_level_and_spread_are_those_of_what_was_observed() -> None:
     constant = own(torch.full((1, 900, 1), 4.0).double(), torch.ones(1, 900, 1).bool(), None)
     assert float(constant.spread) > 0.9 * 0.5 * LEAST
     assert own.width == sum(part.shape[2] for part in found.features(4, None)) == 2
+
+
+def test_wild_values_count_as_their_bounds() -> None:
+    g = torch.Generator().manual_seed(0)
+    values = torch.randn(2, 60, 1, generator=g).double() * torch.tensor([1.0, 50.0]).double()[:, None, None]
+    observed = torch.rand(2, 60, 1, generator=g) < 0.7
+    own = OwnScale(1).double()
+    calm = own(values, observed, None)
+    wild = torch.where(observed & (torch.arange(60) % 20 == 3)[:, None], -9999.0, values)
+    found = own(wild, observed, None)
+    for name in ("level", "spread"):
+        one, two = getattr(calm, name), getattr(found, name)
+        assert bool((((one - two) / calm.spread).abs() < torch.tensor([[1.5], [5.0]])).all()), name
+    for b in range(2):
+        seen = values[b, :, 0][observed[b, :, 0]]
+        low, middle, high = (float(q[b, 0]) for q in quartiles(values, observed))
+        assert low <= float(seen.median()) <= high
+        assert middle == pytest.approx(float(seen.median()), abs=0.2 * float(seen.std()))
+    kept = own.bounds(values, observed)
+    assert bool(((values > kept[0][:, None]) & (values < kept[1][:, None]))[observed].all())
 
 
 def test_typical_is_the_spread_of_the_median_series() -> None:
