@@ -20,6 +20,7 @@ from lformer.nn.season import Observations, Season
 SHRINK = 3.0  # observations that the spread of a typical series counts for
 LEAST = 1e-3  # of the typical spread: that of a series that never changes
 FAR = 10.0  # spreads of the middle half, or of a typical series, from the median: a value farther off counts as there
+ROUNDING = 1e-5  # in training deviations: values that differ by less are one
 HALF = 1.349  # between the quartiles of a normal distribution, in deviations
 
 
@@ -114,7 +115,7 @@ class OwnScale(nn.Module):
         low, high = self.bounds(values, observed)
         level, deviation, count = moments(values.clamp(low[:, None], high[:, None]), observed)
         typical, known = self.typical.to(values.dtype), (count - 1).clamp(min=0)
-        size = torch.log(torch.maximum(deviation / typical, deviation.new_tensor(LEAST))) * known / (known + SHRINK)
+        size = torch.log((deviation / typical).clamp(min=LEAST)) * known / (known + SHRINK)
         own = Own(level, typical * torch.exp(size), size, None, low, high)
         if self.season is None:
             return own
@@ -133,7 +134,8 @@ class OwnScale(nn.Module):
         """Take the typical spread, the median over training series, and their seasons, from what `forward` takes."""
         found = [moments(values, observed)[1:] for values, observed, _ in series]
         for c in range(self.channels):
-            seen = torch.cat([deviation[(count[:, c] > 1) & (deviation[:, c] > 0), c] for deviation, count in found])
+            seen = torch.cat([deviation[count[:, c] > 1, c] for deviation, count in found])
+            seen = seen[seen > ROUNDING]
             self.typical[c] = seen.median() if seen.numel() else 1.0
         if self.season is not None:
             given = []

@@ -10,7 +10,7 @@ from lformer import IrregularBatch, LFormer, LFormerConfig
 from lformer.nn.own_scale import LEAST, SHRINK, OwnScale, moments, quartiles
 from lformer.nn.recent import GAIN, SPANS, Asked, Recent
 from lformer.nn.rows import RowEncoder, fit_clock
-from lformer.nn.season import CHUNK, LEVEL, RIDGES, Observations, Season, normal_equations, solve, weights
+from lformer.nn.season import LEVEL, RIDGES, Observations, Season, normal_equations, solve, weights
 
 
 def observations(B: int = 5, L: int = 40, C: int = 2, M: int = 6, seed: int = 0) -> Observations:
@@ -34,12 +34,15 @@ def test_a_season_is_the_ridge_regression_of_each_series_and_channel() -> None:
             np.testing.assert_allclose(found[b, c], w, atol=1e-10)
 
 
-def test_long_series_are_summed_in_chunks() -> None:
-    given = observations(B=1, L=CHUNK + 300, C=1)
+@pytest.mark.parametrize("C", [1, 9])  # fewer and more channels than marks
+def test_normal_equations_are_sums_over_what_was_observed(C: int) -> None:
+    given = observations(C=C)
     gram, moment = normal_equations(given)
-    x = torch.cat([torch.ones_like(given.marks[..., :1]), given.marks], dim=-1)[0][given.observed[0, :, 0]]
-    torch.testing.assert_close(gram[0, 0], x.T @ x)
-    torch.testing.assert_close(moment[0, 0], x.T @ given.values[0, :, 0][given.observed[0, :, 0]])
+    for b, c in ((0, 0), (4, C - 1)):
+        seen = given.observed[b, :, c]
+        x = torch.cat([torch.ones(40, 1), given.marks[b]], dim=-1)[seen]
+        torch.testing.assert_close(gram[b, c], x.T @ x)
+        torch.testing.assert_close(moment[b, c], x.T @ given.values[b, :, c][seen])
 
 
 def test_elimination_solves() -> None:
