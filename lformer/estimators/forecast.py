@@ -86,7 +86,10 @@ class _RecordEstimator(LFormerEstimator):
         return [self._decode(a[:n]) for a, n in zip(answers, lengths, strict=True)]
 
     def score(self, X: Any, y: None = None) -> float:
-        """Minus the mean squared error on rows of X that are hidden for it, in units of each channel's deviation."""
+        """Minus the mean squared error on rows of X that are hidden for it, in units of each channel's deviation.
+
+        For series on their own scale, in units of the spread of each series.
+        """
         check_is_fitted(self, "model_")
         part = self._with_hidden_rows(X)
         with self._answering() as model:
@@ -210,6 +213,8 @@ class LFormerInterpolator(_RecordEstimator):
         persistence: whether an answer starts from the line between the neighbouring observations. Signals with jumps
             and noise want it, as most records do; smooth, periodic ones may be better without: compare
             `validation_score_`.
+        series_scale: whether each series is read in units of its own level, spread and season, and its errors are
+            counted in its spread; "auto" if training series differ much in size, or a calendar tells of seasons.
         others: see `LFormerEstimator`.
 
     Example:
@@ -280,7 +285,11 @@ class LFormerForecaster(_RecordEstimator):
     Args:
         horizon: how far to look ahead, in the unit of the times; None takes half the span of each training series.
         n_copies: copies of each training series, each cut elsewhere: one `horizon` before its end, the others earlier.
-        persistence: whether an answer starts from the latest value of its channel.
+        persistence: whether an answer starts from the latest value of its channel; for series on their own scale, from
+            a mixture of it, of recent means and of the mean so far, on top of the season.
+        series_scale: whether each series is read in units of its own level, spread and season, and its errors are
+            counted in its spread; "auto" if training series differ much in size, or a calendar tells of seasons. A
+            streaming model cannot.
         others: see `LFormerEstimator`.
 
     Example:
