@@ -55,15 +55,20 @@ def any_array(values: Any, name: str) -> Array:
 
 def refuse_masked(values: Any, name: str) -> None:
     """Masked arrays, whose mask would be lost."""
-    if np.ma.isMaskedArray(values) or (isinstance(values, list | tuple) and any(map(np.ma.isMaskedArray, values))):
+    if _is_masked(values):
         raise TypeError(
             f"{name} must not be a masked array. Write NaN where nothing was observed: values.filled(numpy.nan)."
         )
 
 
+def _is_masked(values: Any) -> bool:
+    return np.ma.isMaskedArray(values) or (isinstance(values, list | tuple) and any(map(_is_masked, values)))
+
+
 def as_floats(values: Any, name: str, dtype: Any) -> Array:
     """A floating array; None is NaN, text that reads as a number is one, and what is too large is infinite."""
-    if hasattr(values, "to_numpy"):  # pandas, which may hold its own mark of what is missing
+    if hasattr(values, "to_numpy") and (hasattr(values, "dtype") or hasattr(values, "dtypes")):
+        # pandas, which may hold its own mark of what is missing
         values = _without_marks(values, name, dtype)
     array = any_array(values, name)
     if array.dtype.kind not in NUMBERS + "OUS":
@@ -113,9 +118,12 @@ def check_word(word: Any, name: str, words: Collection[str]) -> None:
 def whole_number(number: Any, name: str) -> int:
     """An int, from whatever is one without rounding."""
     try:
-        return operator.index(number)
+        whole = operator.index(number)
     except TypeError:
         raise TypeError(f"{name} must be a whole number; got {shown(number)}.") from None
+    if abs(whole) >= 2**31:
+        raise ValueError(f"{name} must be below 2**31; got {shown(number)}.")
+    return whole
 
 
 def shown(value: Any) -> str:
@@ -158,6 +166,8 @@ def _without_marks(values: Any, name: str, dtype: Any) -> Any:
     if "O" in kinds:
         _refuse_no_number(values.to_numpy(), name)
     try:
+        if "O" in kinds:  # of pandas' own mark, float() knows nothing
+            values = values.astype(object).where(values.notna(), np.nan)
         with np.errstate(over="ignore"):
             return values.to_numpy(dtype, na_value=np.nan)
     except CANNOT as error:

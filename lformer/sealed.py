@@ -44,6 +44,10 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
         with part.open("rb") as stream:
             os.fsync(stream.fileno())  # before the name: a machine may stop as well as a process
         part.replace(path)
+    except OSError as error:
+        if error.errno is not None and error.filename in (None, str(part)):  # say where
+            error.filename = str(path)
+        raise
     finally:
         part.unlink(missing_ok=True)
 

@@ -31,6 +31,12 @@ def nan_filled_memory() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def brief_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Estimators that are not told how long train as briefly as a test can bear; budgets have tests of their own."""
+    monkeypatch.setattr("lformer.estimators.budget.LEAST", 80)
+
+
+@pytest.fixture(autouse=True)
 def same_products() -> Iterator[None]:
     """How float32 products are rounded belongs to the process; a test that changes it changes it for itself."""
     before = torch.get_float32_matmul_precision()

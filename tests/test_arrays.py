@@ -10,7 +10,19 @@ import pandas as pd
 import pytest
 import torch
 
-from lformer.arrays import BOOL, STAMPS, WHOLE, as_array, as_clock, as_floats, as_tensor, check_word, floating, shown
+from lformer.arrays import (
+    BOOL,
+    STAMPS,
+    WHOLE,
+    as_array,
+    as_clock,
+    as_floats,
+    as_tensor,
+    check_word,
+    floating,
+    shown,
+    whole_number,
+)
 
 NAN = float("nan")
 MASKED = np.ma.array([1.0, 2.0], mask=[True, False])
@@ -171,3 +183,27 @@ def test_whole_arrays_and_words() -> None:
         with pytest.raises(ValueError, match="x must be one of a, b; got"):
             check_word(word, "x", ("a", "b"))
     assert len(shown("y" * 1000)) == 60
+
+
+def test_masks_are_found_in_nested_lists() -> None:
+    masked = np.ma.array([5.0], mask=[True])
+    for given in ([[masked]], ([masked, masked],), [[[masked]]]):
+        with pytest.raises(TypeError, match="must not be a masked array"):
+            as_tensor(given, "values")
+
+
+def test_the_mark_of_pandas_is_nan_in_objects_too() -> None:
+    table = pd.DataFrame({"a": [1.0, pd.NA], "b": [None, 2]}, dtype=object)
+    assert np.array_equal(as_floats(table, "values", np.float64), [[1.0, np.nan], [np.nan, 2.0]], equal_nan=True)
+
+
+@pytest.mark.parametrize("stamp", [pd.Timestamp("2020"), pd.NaT])
+def test_a_stamp_is_no_number(stamp: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="values must be"):
+        as_floats(stamp, "values", np.float32)
+
+
+@pytest.mark.parametrize("number", [2**31, 2**63, 10**400, -(2**40)])
+def test_whole_numbers_have_a_bound(number: int) -> None:
+    with pytest.raises(ValueError, match=r"rows must be below 2\*\*31"):
+        whole_number(number, "rows")

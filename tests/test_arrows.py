@@ -35,7 +35,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     },
     "estimators": {
         "arrays", "sealed", "batch", "panel", "parts", "hiding", "scaling", "splitting", "covariates", "summaries",
-        "devices", "nn",
+        "devices", "nn", "doctor",
         "baselines", "metrics", "tasks", "evaluate", "train",
     },
     "bench": {

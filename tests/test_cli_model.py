@@ -358,3 +358,36 @@ def test_a_wide_table_may_lack_a_channel(tmp_path: Path) -> None:
     assert len(predict(only)) == wide["who"].nunique()
     told = ("predict", str(tmp_path / "model"), str(only), "--out", str(tmp_path / "p.csv"))
     assert "has no column 'k'" in refused(*told, "--value", "k", "--value", "na", code=2)
+
+
+def test_marks_for_missing_values_are_named_once_and_kept(tmp_path: Path) -> None:
+    table = labs()
+    marked = table.assign(x=table["x"].fillna(-9999))
+    options = (*LONG, "--target", "state")
+    new = labs(seed=1).drop(columns=["state", "score"])
+    fit(written(table, tmp_path / "labs.csv"), *options)
+    expected = predict(written(new, tmp_path / "new.csv"))
+    text = fit(written(marked, tmp_path / "labs.csv"), *options, "--missing-values", "-9999")
+    assert "Marks for missing values" not in text
+    assert load(tmp_path / "model").missing_values == [-9999]
+    pd.testing.assert_frame_equal(predict(written(new.fillna(-9999), tmp_path / "new.csv")), expected)
+    other = predict(
+        written(new.fillna(-1), tmp_path / "new.csv"), "--missing-values", "k=-1", "--missing-values", "na=-1"
+    )
+    pd.testing.assert_frame_equal(other, expected)
+
+
+def test_marks_for_missing_values_that_nobody_named_are_said(tmp_path: Path) -> None:
+    table = labs()
+    text = fit(written(table.assign(x=table["x"].fillna(-9999)), tmp_path / "labs.csv"), *LONG, "--target", "state")
+    assert "Marks for missing values" in text
+    assert "missing_values=-9999" in text
+
+
+def test_marks_that_are_no_numbers_are_a_wrong_request(tmp_path: Path) -> None:
+    file = str(written(labs(), tmp_path / "labs.csv"))
+    request = ("fit", file, *LONG, "--task", "classify", "--target", "state")
+    request = (*request, "--out", str(tmp_path / "model"), "--missing-values")
+    assert "must be a number, or CHANNEL=NUMBER; got 'NA'" in refused(*request, "NA", code=2)
+    assert "not both" in refused(*request, "-1", "--missing-values", "k=-9", code=2)
+    assert "names channels ['cl']" in refused(*request, "cl=-1")

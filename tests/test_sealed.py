@@ -113,3 +113,12 @@ def test_an_error_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
 def test_json_is_plain_text_for_people(tmp_path: Path) -> None:
     assert json.loads(sealed.json_text({"ü": [1]}))["ü"] == [1]
     assert "ü" in sealed.json_text({"ü": [1]})
+
+
+def test_an_error_of_the_disk_names_the_file(tmp_path: Path) -> None:
+    def fail(part: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match=r"No space left on device: '.*file\.json'") as error:
+        sealed.write_whole(tmp_path / "file.json", fail)
+    assert error.value.filename == str(tmp_path / "file.json")

@@ -439,9 +439,9 @@ def test_what_a_step_draws_does_not_hang_on_the_steps_before(monkeypatch: pytest
     whole = note().drawn
     real = loop._batches
 
-    def without_the_first(part: Any, config: TrainConfig, epoch: int) -> Iterator[IrregularBatch]:
-        batches = list(real(part, config, epoch))
-        return iter(batches if epoch else batches[:1])
+    def without_the_first(part: Any, config: TrainConfig, passes: range) -> Iterator[IrregularBatch]:
+        batches = list(real(part, config, passes))
+        return iter(batches if passes.start else batches[:1])
 
     monkeypatch.setattr(loop, "_batches", without_the_first)
     steps = len(whole) // 3

@@ -25,7 +25,7 @@ def columns_of(model: Path, kept: dict[str, Any], given: dict[str, Any]) -> dict
     return columns
 
 
-def new_series(table: pd.DataFrame, columns: dict[str, Any], features: Any, file: Path, free: bool) -> Panel:
+def new_series(table: pd.DataFrame, columns: dict[str, Any], estimator: Any, file: Path, free: bool) -> Panel:
     """The series of a new table; a channel that has no column is unobserved, unless its column was asked for."""
     value = columns["value"]
     if isinstance(value, list) and free:
@@ -34,7 +34,8 @@ def new_series(table: pd.DataFrame, columns: dict[str, Any], features: Any, file
     named = [columns["id"], columns["time"], columns["channel"], *given]
     read_table.require_columns(table, [name for name in named if name], file)
     static, table = read_table.take_static(table, columns["id"], columns["static"], file)
-    return read_table.series(table, columns, static, features.channels, features.unit or None)
+    features, missing = estimator.features_, estimator.missing_values
+    return read_table.series(table, columns, static, missing, features.channels, features.unit or None)
 
 
 def answer_table(estimator: Any, panel: Panel, columns: dict[str, Any]) -> pd.DataFrame:

@@ -21,6 +21,13 @@ ChannelColumn = Annotated[
 ValueColumns = Annotated[
     list[str] | None, typer.Option("--value", help="Column of the values; several if each channel has its own.")
 ]
+MissingNumbers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--missing-values",
+        help="Number that stands for a missing value, such as -9999; of one channel, sodium=-1. May be repeated.",
+    ),
+]
 
 
 class UsageError(ValueError):

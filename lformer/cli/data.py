@@ -8,7 +8,16 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
-from lformer.cli.common import ChannelColumn, IdColumn, TableFile, TimeColumn, ValueColumns, clear_errors, console
+from lformer.cli.common import (
+    ChannelColumn,
+    IdColumn,
+    MissingNumbers,
+    TableFile,
+    TimeColumn,
+    ValueColumns,
+    clear_errors,
+    console,
+)
 
 if TYPE_CHECKING:
     from lformer.data.dataset import Extra
@@ -137,6 +146,7 @@ def doctor(
     time: TimeColumn,
     channel: ChannelColumn = None,
     value: ValueColumns = None,
+    missing_values: MissingNumbers = None,
     out: Annotated[Path | None, typer.Option("--out", help="Write a report with pictures to this HTML file.")] = None,
     batch_size: Annotated[int, typer.Option(help="Series per batch, for the estimate of padding.")] = 64,
 ) -> None:
@@ -145,11 +155,15 @@ def doctor(
     Exit code 0: training would work. 1: it would fail, and the report says why.
     """
     from lformer import doctor as checks
+    from lformer.cli import read_table
 
     with clear_errors():
+        missing = read_table.missing_values(missing_values)
         table = checks.read_table(file, time=time)
         columns = value[0] if channel is not None and value else value or None
-        report = checks.examine(table, id=id, time=time, channel=channel, value=columns, batch_size=batch_size)
+        report = checks.examine(
+            table, id=id, time=time, channel=channel, value=columns, missing_values=missing, batch_size=batch_size
+        )
         console.print(report, soft_wrap=True)
         if out is not None:
             report.html(out)

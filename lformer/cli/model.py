@@ -12,6 +12,7 @@ from rich.markup import escape
 from lformer.cli.common import (
     ChannelColumn,
     IdColumn,
+    MissingNumbers,
     TableFile,
     TimeColumn,
     UsageError,
@@ -88,9 +89,10 @@ def fit(
     on_duplicate: Annotated[
         Twice, typer.Option("--on-duplicate", help="What to do with the same id, time and channel twice.")
     ] = Twice.error,
+    missing_values: MissingNumbers = None,
     epochs: Annotated[
-        int, typer.Option(min=1, help="At most so many; training stops earlier if nothing improves.")
-    ] = 40,
+        int | None, typer.Option(min=1, help="Passes over the series; chosen by how many there are if not given.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of split and weights; the same seed repeats the run.")] = 42,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
@@ -101,13 +103,16 @@ def fit(
     import warnings
 
     from lformer.cli import read_table, scores
+    from lformer.doctor.quick import look_over
     from lformer.estimators import artefact
     from lformer.estimators.folder import free_place
     from lformer.estimators.naive import LosesToNaiveWarning
+    from lformer.estimators.suspicion import SuspectDataWarning
 
     with clear_errors():
         free_place(out)
         _check_request(task, target, targets, horizon)
+        missing = read_table.missing_values(missing_values)
         columns: dict[str, Any] = {
             "id": id, "time": time, "channel": channel, "value": read_table.one_value(channel, value),
             "on_duplicate": on_duplicate.value, "static": static or [],
@@ -124,14 +129,18 @@ def fit(
         elif task.of_points:
             read_table.require_columns(table, [str(target)], file)
             table = table.drop(columns=target)
-        panel = read_table.series(table, columns, covariates)
+        panel = read_table.series(table, columns, covariates, missing)
         if channel is None:
             columns["value"] = list(panel.channels)
         truth = _truth(task, panel, answers, labelled, columns, target)
         train, test = _split(len(panel), truth if task is Goal.classify else None, seed)
-        more = {"horizon": read_table.horizon(horizon, panel)} if horizon else {}
+        for finding in look_over(panel)[0]:
+            _say(f"{finding.title}: {finding.detail} {finding.advice}")
+        more: dict[str, Any] = {"horizon": read_table.horizon(horizon, panel)} if horizon else {}
+        more["missing_values"] = missing
         model = _estimator(task)(max_epochs=epochs, random_state=seed, verbose=int(not quiet), **more)
         with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SuspectDataWarning)  # said above
             warnings.simplefilter("ignore", LosesToNaiveWarning)  # said below
             model.fit(panel[train], _of(truth, train))
         found = _scores(model, task, panel[test], _of(truth, train), _of(truth, test))
@@ -162,6 +171,7 @@ def predict(
     queries: Annotated[
         Path | None, typer.Option("--queries", help="CSV or Parquet with ids and times to interpolate or forecast at.")
     ] = None,
+    missing_values: MissingNumbers = None,
 ) -> None:
     """Answer for a new table: one row per id, per id and time of the table, or per id and time asked for.
 
@@ -175,13 +185,15 @@ def predict(
         if out.suffix != ".csv":
             raise UsageError(f"--out must end with .csv; got {out}.")
         estimator, kept = load_with_columns(model)
+        if missing_values:
+            estimator.set_params(missing_values=read_table.missing_values(missing_values))
         given = {"id": id, "time": time, "channel": channel, "value": value, "static": static}
         columns = answers.columns_of(model, kept or {}, given)
         asks = isinstance(estimator, LFormerForecaster | LFormerInterpolator)
         if not asks and (at or queries):
             raise UsageError(f"--at and --queries are for models that interpolate or forecast; {model} does neither.")
         table = read_table.read(file, columns["time"])
-        panel = answers.new_series(table, columns, estimator.features_, file, free=not value)
+        panel = answers.new_series(table, columns, estimator, file, free=not value)
         asked = read_table.queries(panel, at or [], queries, columns) if asks else []
         if asks:
             told = answers.asked_table(estimator, panel, asked, columns)

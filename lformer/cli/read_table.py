@@ -10,7 +10,7 @@ import pandas as pd
 
 from lformer import doctor
 from lformer.cli.common import UsageError
-from lformer.panel import Array, Panel
+from lformer.panel import Array, MissingValues, Panel
 from lformer.panel.stamps import as_stamps, one_of
 
 FEW = 10  # at most so many different whole numbers are taken for classes
@@ -38,10 +38,26 @@ def one_value(channel: str | None, value: list[str] | None) -> str | list[str] |
     return value[0]
 
 
+def missing_values(texts: list[str] | None) -> list[float] | dict[str, list[float]] | None:
+    """Numbers that stand for missing values, in all channels or by channel."""
+    everywhere: list[float] = []
+    by_channel: dict[str, list[float]] = {}
+    for text in texts or []:
+        channel, named, number = text.rpartition("=")
+        try:
+            (by_channel.setdefault(channel, []) if named else everywhere).append(float(number))
+        except ValueError:
+            raise UsageError(f"--missing-values must be a number, or CHANNEL=NUMBER; got {text!r}.") from None
+    if everywhere and by_channel:
+        raise UsageError("--missing-values must be given for all channels or by channel, not both; name each channel.")
+    return by_channel or everywhere or None
+
+
 def series(
     table: pd.DataFrame,
     columns: dict[str, Any],
     static: pd.DataFrame | None,
+    missing: MissingValues = None,
     channels: tuple[str, ...] | None = None,
     unit: str | None = None,
 ) -> Panel:
@@ -49,6 +65,7 @@ def series(
     return Panel.from_long(
         table, id=columns["id"], time=columns["time"], channel=columns["channel"], value=columns["value"],
         channels=channels, on_duplicate=columns.get("on_duplicate", "error"), static=static, unit=unit,
+        missing_values=missing,
     )  # fmt: skip
 
 

@@ -32,6 +32,7 @@ PANEL = ("times", "values", "observed", "first", "lengths", "ids", "origin")
 TARGETS = ("values", "observed", "given", "times", "first", "lengths", "weights")
 PARTS = ("train", "validation", "test")
 LARGEST_TEXT = 2**30  # bytes of an array of text, in which every entry takes as much room as the longest
+LONGEST_PADDING = 2**20  # rows; ours have at most a few ten thousand
 STALE = 24 * 3600  # seconds after which nobody is still writing a file
 
 
@@ -178,7 +179,7 @@ def _check_panel(panel: Panel) -> None:
     _check_array("panel.ids", panel.ids, (n,), "fiubOU")
     _check_array("panel.origin", panel.origin, (n,), "fiu")
     _check_runs("panel", panel.first, panel.lengths, n, rows)
-    if panel.pad_to is not None and not int(panel.lengths.max(initial=1)) <= panel.pad_to < 2**31:
+    if panel.pad_to is not None and not int(panel.lengths.max(initial=1)) <= panel.pad_to <= LONGEST_PADDING:
         raise ValueError(f"panel.pad_to is {panel.pad_to}, and the longest series has {panel.lengths.max(initial=0)}")
 
 

@@ -15,7 +15,7 @@ from lformer import sealed
 from lformer.data import store, web
 from lformer.data.dataset import Remote
 from lformer.data.files import DataError
-from lformer.data.web import NoAnswer, Response
+from lformer.data.web import NoAnswer, Response, in_words
 
 CHUNK = 2**18
 TRIES = 5
@@ -138,7 +138,7 @@ def _transfer(remote: Remote, part: Path, report: Report) -> None:
         except urllib.error.HTTPError as error:
             error.close()
             if error.code < 500 and error.code not in BUSY:
-                raise DataError(f"{url} answered {error.code} {error.reason}; it may have moved.") from error
+                raise DataError(f"{url} answered {error.code} {in_words(error.reason)}; it may have moved.") from error
             problem: Exception = error
         except NoAnswer as error:
             problem = error
@@ -149,10 +149,12 @@ def _transfer(remote: Remote, part: Path, report: Report) -> None:
             _discard(part)
             raise
         except ValueError as error:
-            raise DataError(f"{url} leads to an address that cannot be opened: {error}.") from error
+            raise DataError(f"{url} leads to an address that cannot be opened: {in_words(error)}.") from error
         if attempt + 1 < TRIES:
             time.sleep(PAUSE * 2**attempt)
-    raise DataError(f"{url} could not be downloaded in {TRIES} tries: {problem}. Run the command again to go on.")
+    raise DataError(
+        f"{url} could not be downloaded in {TRIES} tries: {in_words(problem)}. Run the command again to go on."
+    )
 
 
 def _continue(remote: Remote, part: Path, report: Report) -> None:
@@ -224,9 +226,9 @@ def _total(remote: Remote, response: Response) -> int | None:
     """How long the answer will be if it says so; an error if it cannot be the file."""
     encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
     if response.status not in (200, 206):
-        raise DataError(f"{remote.url} answered {response.status} {response.reason} instead of the file.")
+        raise DataError(f"{remote.url} answered {response.status} {in_words(response.reason)} instead of the file.")
     if encoding not in ("", "identity") and not (encoding.endswith("gzip") and remote.name.endswith((".gz", ".tgz"))):
-        raise DataError(f"{remote.url} was sent as {encoding}, which nobody asked for; a proxy may do so.")
+        raise DataError(f"{remote.url} was sent as {in_words(encoding)}, which nobody asked for; a proxy may do so.")
     length = response.headers.get("Content-Length")
     if length is None or response.chunked:
         return None
@@ -242,5 +244,6 @@ def _resumed(response: Response, have: int, version: str) -> int:
     if not have or match is None or int(match[1]) != have or int(match[2]) < have:
         raise NoAnswer(f"bytes from {have:,} on were asked for, and {said[:80]!r} came")
     if _version(response) != version:
-        raise NoAnswer(f"the file changed on the server while it came, from {version} to {_version(response)}")
+        now = in_words(_version(response))
+        raise NoAnswer(f"the file changed on the server while it came, from {in_words(version)} to {now}")
     return int(match[2]) + 1 if match[3] == "*" else int(match[3])

@@ -169,6 +169,7 @@ def _by_file(card: Card, packed: dict[str, Array]) -> tuple[dict[str, Array], di
 
 def _write(raw: Sequence[RawFile], say: Say) -> Path:
     for file in raw:
+        store.forget([str(file.path)])  # first: should the second step fail, the file is one that was never seen here
         store.write_raw(file.path, file.arrays)
         store.record(str(file.path), store.digest(file.path))
         say(f"wrote {file.path}" + (f"; it is partial: {file.lacks}" if file.lacks else ""))

@@ -51,12 +51,18 @@ def _network() -> Iterator[None]:
     except urllib.error.HTTPError:
         raise
     except (OSError, HTTPException) as error:  # URLError is an OSError
-        raise NoAnswer(str(error) or type(error).__name__) from error
+        raise NoAnswer(in_words(error) or type(error).__name__) from error
+
+
+def in_words(said: object) -> str:
+    """What a server says of itself, as part of a message: one short line without control characters."""
+    text = " ".join(str(said).split())[:200]
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def _check_scheme(url: str) -> None:
     if not url.lower().startswith(("https://", "http://")):
-        raise DataError(f"only http and https are downloaded; got {url}.")
+        raise DataError(f"only http and https are downloaded; got {in_words(url)}.")
 
 
 class _Paced(io.RawIOBase):

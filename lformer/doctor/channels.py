@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lformer.doctor import quick
 from lformer.doctor.layout import Layout, distinct
-from lformer.doctor.records import Channel, Records
+from lformer.doctor.quick import FEW, Marks
+from lformer.doctor.records import Array, Channel, Records
 from lformer.doctor.report import Finding
 from lformer.doctor.words import SHOWN, counted, listed, number, percent
 
 COLUMNS = ("channel", "observations", "missing", "rate", "minimum", "median", "maximum", "spread", "outliers")
-RARE, FEW = 0.001, 3  # share of rows, observations
+RARE = 0.001  # share of rows
 APART = 1000.0  # ratio of the spreads of two channels
 WILD = 50.0  # robust standard deviations
 
@@ -60,18 +62,7 @@ def _named(channels: pd.DataFrame, chosen: pd.Series[bool], show: Callable[[pd.S
     return listed((show(row) for _, row in some.head(SHOWN).iterrows()), len(some))
 
 
-def _never_observed(records: Records, channels: pd.DataFrame) -> Iterator[Finding]:
-    never = channels["observations"] == 0
-    if never.any() and not never.all():
-        yield Finding(
-            "warning", "Channels never observed",
-            f"{counted(int(never.sum()), 'channel')} without a value: "
-            f"{_named(channels, never, lambda c: str(c['channel']))}.",
-            "Leave them out: they cost memory and say nothing.",
-        )  # fmt: skip
-
-
-def _rarely_observed(records: Records, channels: pd.DataFrame) -> Iterator[Finding]:
+def _rarely_observed(records: Records, channels: pd.DataFrame, marks: Marks) -> Iterator[Finding]:
     n = channels["observations"]
     rare = (n > 0) & ((channels["missing"] > 1 - RARE) | (n < FEW))
     if rare.any():
@@ -84,17 +75,7 @@ def _rarely_observed(records: Records, channels: pd.DataFrame) -> Iterator[Findi
         )  # fmt: skip
 
 
-def _constant(records: Records, channels: pd.DataFrame) -> Iterator[Finding]:
-    constant = (channels["minimum"] == channels["maximum"]) & (channels["observations"] >= FEW)
-    if constant.any():
-        shown = _named(channels, constant, lambda c: f"{c['channel']} (always {c['median']:g})")
-        yield Finding(
-            "warning", "Constant channels", f"{counted(int(constant.sum()), 'channel')}: {shown}.",
-            "Leave them out, unless it is the time of the observation that counts.",
-        )  # fmt: skip
-
-
-def _scales(records: Records, channels: pd.DataFrame) -> Iterator[Finding]:
+def _scales(records: Records, channels: pd.DataFrame, marks: Marks) -> Iterator[Finding]:
     spread = channels["spread"]
     spread = spread[spread > 0]
     if len(spread) > 1 and spread.max() > APART * spread.min():
@@ -107,31 +88,46 @@ def _scales(records: Records, channels: pd.DataFrame) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _outliers(records: Records, channels: pd.DataFrame) -> Iterator[Finding]:
-    which = np.flatnonzero(channels["outliers"].to_numpy() > 0)
-    if not len(which):
-        return
-    shown = [_worst(records, records.channels[i], channels.iloc[i]) for i in which[:SHOWN]]
-    total = int(channels["outliers"].sum())
-    yield Finding(
-        "warning", "Extreme outliers",
-        f"{counted(total, 'value')} in {counted(len(which), 'channel')} more than {WILD:g} robust standard deviations "
-        f"from the median: {listed(shown, len(which))}.",
-        "Check units and codes such as -999 for missing, which should be NaN; clip what is real.",
-    )  # fmt: skip
+def _never_observed(records: Records, channels: pd.DataFrame, marks: Marks) -> Iterator[Finding]:
+    return quick.never_observed(records.channels)
 
 
-def _worst(records: Records, channel: Channel, about: pd.Series[Any]) -> str:
+def _constant(records: Records, channels: pd.DataFrame, marks: Marks) -> Iterator[Finding]:
+    return quick.constant(records.channels)
+
+
+def _marked(records: Records, channels: pd.DataFrame, marks: Marks) -> Iterator[Finding]:
+    return quick.marked(marks)
+
+
+def _outliers(records: Records, channels: pd.DataFrame, marks: Marks) -> Iterator[Finding]:
+    """Values far from the median that are no marks: those have a finding of their own."""
+    found = {}
+    for i in np.flatnonzero(channels["outliers"].to_numpy() > 0):
+        channel, about = records.channels[i], channels.iloc[i]
+        wild = np.abs(channel.values - about["median"]) > WILD * about["spread"]
+        wild &= ~np.isin(channel.values, [mark.value for mark in marks.get(channel.name, [])])
+        if wild.any():
+            found[i] = np.flatnonzero(wild)
+    if found:
+        shown = [_worst(records, records.channels[i], found[i], channels.iloc[i]) for i in list(found)[:SHOWN]]
+        yield Finding(
+            "warning", "Extreme outliers",
+            f"{counted(sum(map(len, found.values())), 'value')} in {counted(len(found), 'channel')} more than {WILD:g} "
+            f"robust standard deviations from the median: {listed(shown, len(found))}.",
+            "Check units and codes such as -999 for missing, which should be NaN; clip what is real.",
+        )  # fmt: skip
+
+
+def _worst(records: Records, channel: Channel, wild: Array, about: pd.Series[Any]) -> str:
     """The most extreme value of a channel, or the one that most of its outliers share."""
-    distance = np.abs(channel.values - about["median"])
-    wild = np.flatnonzero(distance > WILD * about["spread"])
     value, times = np.unique(channel.values[wild], return_counts=True)
     often = int(times.argmax())
     if times[often] > 1 and 2 * times[often] >= len(wild):
         at = wild[np.argmax(channel.values[wild] == value[often])]
         return f"{channel.name} is {value[often]:g} in {times[often]:,} rows, first in {records.at(channel.rows[at])}"
-    at = wild[distance[wild].argmax()]
+    at = wild[np.abs(channel.values[wild] - about["median"]).argmax()]
     return f"{channel.name} is {channel.values[at]:g} in {records.at(channel.rows[at])} (median {about['median']:g})"
 
 
-CHECKS = (_never_observed, _rarely_observed, _constant, _scales, _outliers)
+CHECKS = (_never_observed, _rarely_observed, _constant, _scales, _marked, _outliers)

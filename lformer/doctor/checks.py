@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 from lformer.arrays import whole_number
-from lformer.doctor import channels, series, timing
+from lformer.doctor import channels, quick, series, timing
 from lformer.doctor.layout import Figures, Layout, lay_out, padding
-from lformer.doctor.records import Records, read_records
+from lformer.doctor.records import Records, read_records, without_marks
 from lformer.doctor.report import LEVELS, Finding, Report
 from lformer.doctor.sketch import sketch
-from lformer.panel import Panel
+from lformer.panel import MissingValues, Panel
 from lformer.panel.long import check_names
 
 TRIAL = 2 * 10**8  # cells of a panel that is built to see whether it can be
@@ -27,6 +27,7 @@ def examine(
     time: str,
     channel: str | None = None,
     value: str | Sequence[str] | None = None,
+    missing_values: MissingValues = None,
     batch_size: int = 64,
 ) -> Report:
     """Look at a table as `Panel.from_long` would take it, and say whether training would work.
@@ -37,6 +38,7 @@ def examine(
         time: column of stamps.
         channel: column that says what was observed; None if each channel has a column of its own.
         value: column of the values; without `channel`, the columns of the channels, all others if None.
+        missing_values: numbers that stand for missing values, as in `Panel.from_long`.
         batch_size: series per batch, for the cost of padding.
 
     Example:
@@ -53,27 +55,35 @@ def examine(
     records, findings = read_records(table, id, time, channel, value)
     if records is None:
         return Report(tuple(findings), {"rows": len(table)}, channels.no_channels())
+    records = without_marks(records, missing_values)
     layout = lay_out(records)
     about = channels.channel_table(records, layout)
     figures = _figures(records, layout, about, batch_size)
     for check in (*series.CHECKS, *timing.CHECKS):
         findings += check(records, layout, figures)
+    marks = quick.marks_of(records.channels)
     for look in channels.CHECKS:
-        findings += look(records, about)
+        findings += look(records, about, marks)
     if not any(f.level == "error" for f in findings) and figures["cells"] <= TRIAL:
-        findings += _trial(lambda: Panel.from_long(table, id=id, time=time, channel=channel, value=value))
+        findings += _trial(
+            lambda: Panel.from_long(
+                table, id=id, time=time, channel=channel, value=value, missing_values=missing_values
+            )
+        )
     findings.sort(key=lambda f: LEVELS.index(f.level))
     return Report(tuple(findings), figures, about, layout.unit, sketch(records, layout, about))
 
 
 def _trial(build: Callable[[], Panel]) -> Iterator[Finding]:
-    """The proof: whatever else a panel may refuse."""
+    """The proof: whatever else a panel may refuse; and what only its rows can tell."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            build()
+            panel = build()
     except Exception as error:
         yield Finding("error", "Panel refuses the table", str(error), "Put right what the message names.")
+    else:
+        yield from quick.copied(panel, quick.channels_of(panel)[0])
 
 
 def _figures(records: Records, layout: Layout, about: pd.DataFrame, batch_size: int) -> Figures:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,9 @@ from lformer.doctor.clock import read_clock
 from lformer.doctor.files import is_text
 from lformer.doctor.report import Finding
 from lformer.doctor.words import SHOWN, counted, listed, stamp
+from lformer.panel import MissingValues
 from lformer.panel.long import number_of
+from lformer.panel.missing import is_mark, read_marks
 from lformer.panel.stamps import missing
 
 Array = np.ndarray[Any, Any]
@@ -91,6 +93,18 @@ def read_records(
         stored=table[time].dtype, channels=tuple(channels), wide=channel is None,
     )  # fmt: skip
     return records, [*_no_id(records, id), *findings, *_no_stamp(records, table[time], time), *named, *strange]
+
+
+def without_marks(records: Records, missing_values: MissingValues) -> Records:
+    """The records without values that stand for missing ones, compared in float32 as in a panel."""
+    marks = read_marks(missing_values, [channel.name for channel in records.channels], np.float32)
+    if not marks:
+        return records
+    channels = []
+    for c, channel in enumerate(records.channels):
+        kept = ~is_mark(channel.values.astype(np.float32), marks, np.full(len(channel.values), c))
+        channels.append(Channel(channel.name, channel.rows[kept], channel.values[kept]))
+    return replace(records, channels=tuple(channels))
 
 
 # -- columns

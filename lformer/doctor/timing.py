@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from lformer.doctor.layout import Figures, Layout, by_number, distinct
+from lformer.doctor.quick import dated
 from lformer.doctor.records import Array, Channel, Records
 from lformer.doctor.report import Finding
 from lformer.doctor.words import SHOWN, counted, listed, number, span, stamp
@@ -162,6 +163,10 @@ def _epoch(records: Records, layout: Layout, figures: Figures) -> Iterator[Findi
         )  # fmt: skip
 
 
+def _dated(records: Records, layout: Layout, figures: Figures) -> Iterator[Finding]:
+    return dated(records.clock[layout.source])
+
+
 def _too_far_apart(records: Records, layout: Layout, figures: Figures) -> Iterator[Finding]:
     """Gaps with which a series spans more than 64-bit integers or a panel can hold."""
     before, after = layout.times[layout.after - 1], layout.times[layout.after]
@@ -226,5 +231,5 @@ def _near_ties(records: Records, layout: Layout, figures: Figures) -> Iterator[F
 
 
 CHECKS = (
-    _unsorted, _merged_rows, _duplicates, _float32_stamps, _epoch, _too_far_apart, _huge_gaps, _near_ties,
+    _unsorted, _merged_rows, _duplicates, _float32_stamps, _epoch, _dated, _too_far_apart, _huge_gaps, _near_ties,
 )  # fmt: skip

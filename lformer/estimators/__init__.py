@@ -6,6 +6,7 @@ from lformer.estimators.naive import LosesToNaiveWarning
 from lformer.estimators.points import LFormerPointClassifier, LFormerPointRegressor
 from lformer.estimators.series import LFormerClassifier, LFormerRegressor
 from lformer.estimators.summaries import Summaries
+from lformer.estimators.suspicion import SuspectDataWarning
 
 __all__ = [
     "LFormerClassifier",
@@ -16,5 +17,6 @@ __all__ = [
     "LFormerRegressor",
     "LosesToNaiveWarning",
     "Summaries",
+    "SuspectDataWarning",
     "load",
 ]

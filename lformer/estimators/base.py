@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy, deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
@@ -19,15 +19,17 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted
 
 from lformer import scaling, tasks
+from lformer.estimators.budget import budget, warn_if_unfinished
 from lformer.estimators.devices import choose, placed
 from lformer.estimators.features import Features
 from lformer.estimators.hub import HubMixin
 from lformer.estimators.inputs import as_panel
 from lformer.estimators.naive import Naive, fit_naive, warn_if_it_loses
+from lformer.estimators.suspicion import warn_of_suspects
 from lformer.evaluate import predict
 from lformer.nn import LFormer, LFormerConfig
 from lformer.nn.ensemble import Ensemble
-from lformer.panel import Array, Panel
+from lformer.panel import Array, MissingValues, Panel, check_missing_values
 from lformer.panel.calendar import Choice, check_calendar
 from lformer.parts import PanelPart, Prepared, Splits, Targets, splits_of
 from lformer.scaling import Scale
@@ -64,8 +66,11 @@ def all_or_nothing(fit: Callable[Concatenate[E, P], E]) -> Callable[Concatenate[
     return whole
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     """Constructor arguments of every estimator; they are stored and nothing else, `fit` checks them.
+
+    They are declared once, as fields: estimators below add their own, and change defaults.
 
     After `fit`, `validation_score_` is the metric that chose the epoch, on the validation series, and `naive_score_`
     that of `naive_`, the best of what one would try first: boosting on summary features for answers per series, the
@@ -76,11 +81,18 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         dropout: in training, share of the numbers inside the model that are set to 0.
         members: models trained apart, each with its own validation part, that answer together by their mean. Five cost
             five times as much and are nearly always better than one.
-        lr, batch_size, max_epochs: how it is trained; the rate rises, then falls to 0 over `max_epochs`.
+        lr: largest learning rate; it rises to this, then falls to 0 by the end of training.
+        batch_size: series per step; at most a third of the training series.
+        max_epochs: passes over the training series. None counts in steps: about 1,000 for few series, which are then
+            gone through several times per epoch, 2,500 for many, and never fewer than three passes.
         weight_decay: of AdamW.
+        neighbours: a row also shows what each channel did at so many moments before and after it, a typical interval
+            apart, which lets the model see shapes; 0 shows none.
         patience: epochs without a better validation metric before training stops; None never stops early.
         validation_fraction: share of the training series held out to choose the epoch.
         streaming: build a causal model whose gate looks back only, which `stream` needs.
+        missing_values: numbers that stand for missing values in the series, of training and all later ones: -9999, a
+            list, or by channel, {"sodium": -1}. NaN always does.
         calendar: what the model is told of dates, of rows and of query times. "auto" takes of "hour", "weekday" and
             "year" those that the training series can show: they are longer than a day, a week or a year, and their
             stamps differ in it. False for nothing, or a tuple of names. Days and hours are those of the time zone of
@@ -93,53 +105,38 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         warm_start: go on from the weights of the last `fit`.
         autosave: folder for the model, as `save` writes it: the final one, or after Ctrl-C the best so far.
 
+    `fit` looks over the series first, and says what seems not to be meant as it stands in a `SuspectDataWarning` each.
     A `fit` that does not end, whatever the reason, leaves the estimator as it was.
     """
 
-    def __init__(
-        self,
-        *,
-        width: int = 64,
-        depth: int = 2,
-        heads: int = 4,
-        dropout: float = 0.0,
-        members: int = 1,
-        lr: float = 2e-3,
-        batch_size: int = 32,
-        max_epochs: int = 40,
-        weight_decay: float = 0.01,
-        patience: int | None = 10,
-        validation_fraction: float = 0.15,
-        streaming: bool = False,
-        calendar: Choice = "auto",
-        device: Literal["auto", "cpu", "gpu"] = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-        autosave: str | None = None,
-    ) -> None:
-        self.width = width
-        self.depth = depth
-        self.heads = heads
-        self.dropout = dropout
-        self.members = members
-        self.lr = lr
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.weight_decay = weight_decay
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.streaming = streaming
-        self.calendar = calendar
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
-        self.warm_start = warm_start
-        self.autosave = autosave
+    width: int = 64
+    depth: int = 2
+    heads: int = 4
+    dropout: float = 0.0
+    members: int = 1
+    lr: float = 2e-3
+    batch_size: int = 32
+    max_epochs: int | None = None
+    weight_decay: float = 0.01
+    neighbours: int = 4
+    patience: int | None = 20
+    validation_fraction: float = 0.15
+    streaming: bool = False
+    missing_values: MissingValues = None
+    calendar: Choice = "auto"
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    random_state: Any = None
+    verbose: int = 0
+    warm_start: bool = False
+    autosave: str | None = None
 
-    model_: LFormer | Ensemble
-    features_: Features
-    _naive: Naive | None = None  # what it was compared with in `fit`; not saved
+    if TYPE_CHECKING:  # found by `fit`; to a dataclass any other annotation is a parameter
+        model_: LFormer | Ensemble
+        features_: Features
+        task_: Task
+        history_: list[dict[str, float]]
+        n_iter_: int
+        _naive: Naive | None  # what it was compared with in `fit`; not saved
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -154,17 +151,18 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         if len(panel) < 2:
             raise ValueError(f"at least 2 series are needed to train and to validate; n_samples={len(panel)}.")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        suspected = warn_of_suspects(panel)
         earlier = deepcopy(_members(self.model_)) if self.warm_start and hasattr(self, "model_") else []
         if not earlier:
             train, _ = self._split(len(panel), seed, groups)
             self.features_ = Features.fit(panel[train], self.calendar)
-            scale = self._scale(panel[train])
+            scale = self._scale(panel[train].with_missing(suspected))  # marks have no say in it
         else:
             scale = scale_of(earlier[0])
         panel, targets, task = self._prepare(self.features_.match(panel), targets, task, scale, seed)
         self.task_ = task
         trained: list[LFormer] = []
-        self.history_: list[dict[str, float]] = []
+        self.history_ = []
         self.n_iter_ = 0
         scores: list[float] = []
         for n in range(self.members):
@@ -178,14 +176,15 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
                 model.rows.set_scale(*map(torch.from_numpy, (scale.shift, scale.scale, scale.low, scale.high)))
                 self._begin(model, task, splits)
             epochs: list[dict[str, float]] = []
-            bar = bool(self.verbose)
+            training, bar = self._training(len(train)), bool(self.verbose)
             try:
-                result = fit(model, task, splits, self._training(), seed=seed + n, progress=bar, report=epochs.append)
+                result = fit(model, task, splits, training, seed=seed + n, progress=bar, report=epochs.append)
             except KeyboardInterrupt:
                 raise self._interrupted(trained, model if epochs else None, len(epochs)) from None
             trained.append(model.cpu().eval())
             scores.append(result.validation[task.monitor])
             if n == 0:
+                self.unfinished_ = warn_if_unfinished(type(self).__name__, task, result.history, training.epochs)
                 self._naive = fit_naive(task, splits, scale, self.batch_size)
                 self.naive_, self.naive_score_ = self._naive.name, self._naive.score
             mark = {"member": n} if self.members > 1 else {}
@@ -231,7 +230,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
 
     def _series(self, X: Any, reset: bool = False) -> Panel:
         """The series of X; a plain table (n, time) must be as wide as the one of `fit`."""
-        panel, wide = as_panel(X)
+        panel, wide = as_panel(X, self.missing_values, some=not reset)
         if reset:
             self.n_features_in_ = len(panel.channels) if wide is None else wide
             self._is_table = wide is not None
@@ -285,15 +284,17 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     def _config(self, task: Task) -> LFormerConfig:
         return LFormerConfig(
             inputs=len(self.features_.channels), outputs=task.outputs, answer=task.answer, rows="carried",
-            statics=self.features_.covariates.width, marks=self.features_.marks.width, embedder="mlp",
-            width=self.width, depth=self.depth, heads=self.heads, pooling="mean_last_max",
+            neighbours=self.neighbours, statics=self.features_.covariates.width, marks=self.features_.marks.width,
+            embedder="mlp", width=self.width, depth=self.depth, heads=self.heads, pooling="mean_last_max",
             dropout=self.dropout, causal=self.streaming, gate_norm="prefix" if self.streaming else "sequence",
         )  # fmt: skip
 
-    def _training(self) -> TrainConfig:
+    def _training(self, series: int = 1) -> TrainConfig:
+        """How to train on so many series."""
+        epochs, epoch_steps, batch_size = budget(series, self.batch_size, self.max_epochs)
         return TrainConfig(
-            epochs=self.max_epochs, batch_size=self.batch_size, lr=self.lr, weight_decay=self.weight_decay,
-            patience=self.patience, schedule="cosine", warmup=0.05, clip=1.0, device=self.device,
+            epochs=epochs, epoch_steps=epoch_steps, batch_size=batch_size, lr=self.lr, weight_decay=self.weight_decay,
+            patience=self.patience, schedule="cosine", warmup=0.05, average=0.05, clip=1.0, device=self.device,
         )  # fmt: skip
 
     def _split(self, n: int, seed: int, groups: Array | None) -> tuple[Array, Array]:
@@ -305,12 +306,15 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     def _check_parameters(self) -> None:
         positive = ("width", "depth", "heads", "members", "lr", "batch_size", "max_epochs")
         for name in positive:
-            if not getattr(self, name) > 0:
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be greater than 0; got {getattr(self, name)}.")
+        if not self.neighbours >= 0:
+            raise ValueError(f"neighbours must be at least 0; got {self.neighbours}.")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1; got {self.dropout}.")
         if not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction must lie between 0 and 1; got {self.validation_fraction}.")
+        check_missing_values(self.missing_values)
         check_calendar(self.calendar)
         choose(self.device)
 

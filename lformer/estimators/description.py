@@ -42,7 +42,7 @@ from lformer.estimators.points import LFormerPointClassifier, LFormerPointRegres
 from lformer.estimators.series import LFormerClassifier, LFormerRegressor
 from lformer.nn import LFormerConfig
 from lformer.nn.ensemble import Ensemble
-from lformer.panel import Array
+from lformer.panel import Array, check_missing_values
 from lformer.panel.calendar import HARMONICS, Calendar, check_calendar
 from lformer.panel.stamps import UNITS
 from lformer.panel.zones import read_zone
@@ -165,6 +165,10 @@ def _unfitted(kind: type[LFormerEstimator], stored: Any) -> LFormerEstimator:
     whole(given["batch_size"], "batch_size", least=1)
     if given["device"] not in ("auto", "cpu", "gpu"):
         raise ValueError(f'device must be "auto", "cpu" or "gpu"; got {short(given["device"])}')
+    try:
+        check_missing_values(given["missing_values"])
+    except TypeError as error:
+        raise ValueError(str(error).removesuffix(".")) from None
     if given.get("horizon") is not None:
         positive(given["horizon"], "horizon")
     if "hidden" in given and not 0 < number(given["hidden"], "hidden") < 1:

@@ -6,8 +6,8 @@ Both hide rows they know from copies of the training series, and learn to predic
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
-from typing import Any, Literal, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from lformer.nn import LFormer, LFormerConfig
 from lformer.nn.ensemble import Ensemble
 from lformer.nn.persistence import PersistenceKind
 from lformer.panel import Array, Panel
-from lformer.panel.calendar import Calendar, Choice
+from lformer.panel.calendar import Calendar
 from lformer.panel.stamps import as_stamps, elapsed, missing
 from lformer.panel.zones import zone_of
 from lformer.parts import PanelPart, Splits, Targets
@@ -33,14 +33,19 @@ from lformer.scaling import Scale
 from lformer.tasks import Task
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _RecordEstimator(LFormerEstimator):
     """What the two share: copies with hidden rows in training, queries in prediction."""
 
-    n_copies: int
-    persistence: bool
-    series_scale: bool | Literal["auto"]
-    _own: bool = False  # whether series are on their own scale, as the last `fit` found out; not saved
-    _task_name: str
+    n_copies: int = 4
+    persistence: bool = True
+    series_scale: bool | Literal["auto"] = "auto"
+    dropout: float = 0.1
+    weight_decay: float = 0.1
+    neighbours: int = 0
+    _task_name: ClassVar[str]
+    # Whether series are on their own scale, as the last `fit` found out; not saved.
+    _own: bool = field(default=False, init=False)
 
     @all_or_nothing
     def fit(self, X: Any, y: None = None) -> Self:
@@ -113,8 +118,8 @@ class _RecordEstimator(LFormerEstimator):
         rules = {name: naive(name, task.outputs, task) for name in RULES[task.name]}
         for rule in rules.values():
             rule.set_mean(torch.zeros(task.outputs))  # in deviations, the mean of training is 0
-        if self._naive is not None:
-            rules = self._naive.rules
+        if (fitted := getattr(self, "_naive", None)) is not None:
+            rules = fitted.rules
         return scores | {
             name: -evaluate(rule, task, part, self.batch_size)[task.monitor] for name, rule in rules.items()
         }
@@ -204,6 +209,7 @@ class _RecordEstimator(LFormerEstimator):
             )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LFormerInterpolator(_RecordEstimator):
     """The values of a series between, before and after its rows.
 
@@ -227,44 +233,8 @@ class LFormerInterpolator(_RecordEstimator):
         (3, 1)
     """
 
-    _task_name = "interpolate"
-
-    def __init__(
-        self,
-        *,
-        hidden: float = 0.5,
-        n_copies: int = 4,
-        persistence: bool = True,
-        series_scale: bool | Literal["auto"] = "auto",
-        width: int = 64,
-        depth: int = 2,
-        heads: int = 4,
-        dropout: float = 0.1,
-        members: int = 1,
-        lr: float = 2e-3,
-        batch_size: int = 32,
-        max_epochs: int = 40,
-        weight_decay: float = 0.1,
-        patience: int | None = 10,
-        validation_fraction: float = 0.15,
-        streaming: bool = False,
-        calendar: Choice = "auto",
-        device: Literal["auto", "cpu", "gpu"] = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-        autosave: str | None = None,
-    ) -> None:
-        super().__init__(
-            width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr, batch_size=batch_size,
-            max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
-            validation_fraction=validation_fraction, streaming=streaming, calendar=calendar, device=device,
-            random_state=random_state, verbose=verbose, warm_start=warm_start, autosave=autosave,
-        )  # fmt: skip
-        self.hidden = hidden
-        self.n_copies = n_copies
-        self.persistence = persistence
-        self.series_scale = series_scale
+    hidden: float = 0.5
+    _task_name: ClassVar[str] = "interpolate"
 
     def _usable(self, panel: Panel) -> Array:
         return (panel.lengths >= 2) & (self.hidden * panel.lengths >= 1)
@@ -279,6 +249,7 @@ class LFormerInterpolator(_RecordEstimator):
             raise ValueError(f"hidden must lie between 0 and 1; got {self.hidden}.")
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LFormerForecaster(_RecordEstimator):
     """The values of a series after its last row.
 
@@ -301,44 +272,8 @@ class LFormerForecaster(_RecordEstimator):
         (2, 1)
     """
 
-    _task_name = "extrapolate"
-
-    def __init__(
-        self,
-        *,
-        horizon: float | None = None,
-        n_copies: int = 4,
-        persistence: bool = True,
-        series_scale: bool | Literal["auto"] = "auto",
-        width: int = 64,
-        depth: int = 2,
-        heads: int = 4,
-        dropout: float = 0.1,
-        members: int = 1,
-        lr: float = 2e-3,
-        batch_size: int = 32,
-        max_epochs: int = 40,
-        weight_decay: float = 0.1,
-        patience: int | None = 10,
-        validation_fraction: float = 0.15,
-        streaming: bool = False,
-        calendar: Choice = "auto",
-        device: Literal["auto", "cpu", "gpu"] = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-        autosave: str | None = None,
-    ) -> None:
-        super().__init__(
-            width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr, batch_size=batch_size,
-            max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
-            validation_fraction=validation_fraction, streaming=streaming, calendar=calendar, device=device,
-            random_state=random_state, verbose=verbose, warm_start=warm_start, autosave=autosave,
-        )  # fmt: skip
-        self.horizon = horizon
-        self.n_copies = n_copies
-        self.persistence = persistence
-        self.series_scale = series_scale
+    horizon: float | None = None
+    _task_name: ClassVar[str] = "extrapolate"
 
     def _usable(self, panel: Panel) -> Array:
         return _last_times(panel) > panel.first_times()

@@ -11,12 +11,18 @@ from sklearn.utils import check_array
 from torch import Tensor
 
 from lformer.arrays import as_floats, as_tensor, refuse_masked
-from lformer.panel import Array, Panel
+from lformer.panel import Array, MissingValues, Panel
+from lformer.panel.missing import is_mark, read_marks
 from lformer.panel.stamps import one_of
 
 
-def as_panel(X: Any) -> tuple[Panel, int | None]:
+def as_panel(X: Any, missing_values: MissingValues = None, *, some: bool = False) -> tuple[Panel, int | None]:
     """A Panel as it is; a list of (times, values) or DataFrames; an array (n, time, channels), or (n, time).
+
+    Args:
+        X: the series.
+        missing_values: numbers that stand for missing values, as in `Panel.from_long`.
+        some: whether they may name channels that X does not have.
 
     Returns:
         The series, and how wide X was if it was a plain table (n, time).
@@ -24,9 +30,9 @@ def as_panel(X: Any) -> tuple[Panel, int | None]:
     if isinstance(X, Panel):
         if not len(X):
             raise ValueError("the panel is empty: at least one series is needed.")
-        return X, None
+        return X.with_missing(missing_values, some=some), None
     if isinstance(X, list | tuple) and X and _is_series(X[0]):
-        return Panel.from_list(list(X)), None
+        return Panel.from_list(list(X)).with_missing(missing_values, some=some), None
     refuse_masked(X, "X")
     if isinstance(X, Tensor):
         X = as_tensor(X, "X").detach().to(torch.float64).numpy()
@@ -40,7 +46,18 @@ def as_panel(X: Any) -> tuple[Panel, int | None]:
         array = as_floats(array, "X", np.float64)
     if array.ndim > 3:
         raise ValueError(f"X must be (series, time, channels) or (series, time); got shape {array.shape}.")
-    return Panel.from_array(array, lengths=_lengths(array)), array.shape[1] if array.ndim == 2 else None
+    wide = array.shape[1] if array.ndim == 2 else None
+    array = _with_nan(array if array.ndim == 3 else array[..., None], missing_values, some)
+    return Panel.from_array(array, lengths=_lengths(array)), wide
+
+
+def _with_nan(array: Array, missing_values: MissingValues, some: bool) -> Array:
+    """(n, time, channels) with NaN in place of marks for missing values; rows of marks alone at the end are padding."""
+    if missing_values is None:
+        return array
+    values = as_floats(array, "X", np.float32)  # as the panel holds them
+    marked = is_mark(values, read_marks(missing_values, list(map(str, range(array.shape[2]))), np.float32, some=some))
+    return np.where(marked, np.float32(np.nan), values) if marked.any() else array
 
 
 def _is_series(one: Any) -> bool:

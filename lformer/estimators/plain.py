@@ -131,6 +131,8 @@ def restored(value: Any, name: str) -> Any:
     """What `plain` was given."""
     if not isinstance(value, dict):
         return scalar(value, name)
+    if "list" in value:
+        return [scalar(one, name) for one in entries(fields(value, name, ("list",))["list"], name)]
     if "tuple" in value:
         return tuple(scalar(one, name) for one in entries(fields(value, name, ("tuple",))["tuple"], name))
     if "pairs" not in value:
@@ -139,20 +141,25 @@ def restored(value: Any, name: str) -> Any:
     if any(len(pair) != 2 for pair in pairs):
         raise ValueError(f"{name} must hold pairs of a key and a value; got {short(pairs)}")
     different([scalar(key, name) for key, _ in pairs], f"the keys of {name}")
-    return {key: scalar(item, name) for key, item in pairs}
+    for _, item in pairs:
+        if isinstance(item, dict) and "list" not in item:
+            raise ValueError(f"{name} must hold numbers, text or lists by key; got {short(item)}")
+    return {key: restored(item, name) for key, item in pairs}
 
 
 # --- to JSON ---
 
 
 def plain(value: Any, name: str) -> Any:
-    """What JSON can hold and `restored` brings back: numbers, text, tuples, arrays with their type, dicts as pairs."""
+    """What JSON can hold and `restored` brings back: numbers, text, lists and tuples, arrays with their type, dicts."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, tuple):
         return {"tuple": [scalar(plain(item, name), name) for item in value]}
     if isinstance(value, dict):
         return {"pairs": [[plain(key, name), plain(item, name)] for key, item in value.items()]}
+    if isinstance(value, list):
+        return {"list": [plain(item, name) for item in value]}
     if isinstance(value, np.ndarray) and value.ndim == 1:
         kind = "str" if value.dtype.kind == "U" else value.dtype.str
         return {"dtype": kind, "values": [plain(item, name) for item in value]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -16,10 +17,10 @@ from lformer import tasks
 from lformer.estimators.base import LFormerEstimator, all_or_nothing, classification, mean_and_deviation
 from lformer.estimators.inputs import series_weights
 from lformer.panel import Array, Panel
-from lformer.panel.calendar import Choice
 from lformer.parts import Targets
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LFormerPointClassifier(LFormerEstimator):
     """Which class each row of a series belongs to.
 
@@ -36,36 +37,7 @@ class LFormerPointClassifier(LFormerEstimator):
         True
     """
 
-    def __init__(
-        self,
-        *,
-        class_weight: Literal["balanced"] | dict[Any, float] | None = None,
-        width: int = 64,
-        depth: int = 2,
-        heads: int = 4,
-        dropout: float = 0.0,
-        members: int = 1,
-        lr: float = 2e-3,
-        batch_size: int = 32,
-        max_epochs: int = 40,
-        weight_decay: float = 0.01,
-        patience: int | None = 10,
-        validation_fraction: float = 0.15,
-        streaming: bool = False,
-        calendar: Choice = "auto",
-        device: Literal["auto", "cpu", "gpu"] = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-        autosave: str | None = None,
-    ) -> None:
-        super().__init__(
-            width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr, batch_size=batch_size,
-            max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
-            validation_fraction=validation_fraction, streaming=streaming, calendar=calendar, device=device,
-            random_state=random_state, verbose=verbose, warm_start=warm_start, autosave=autosave,
-        )  # fmt: skip
-        self.class_weight = class_weight
+    class_weight: Literal["balanced"] | dict[Any, float] | None = None
 
     @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -112,6 +84,7 @@ class LFormerPointClassifier(LFormerEstimator):
         return torch.softmax(outputs.double(), dim=-1).numpy()
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LFormerPointRegressor(LFormerEstimator):
     """Numbers of each row of a series, one or several; NaN in the targets means that there is none.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -16,47 +16,20 @@ from lformer import tasks
 from lformer.estimators.base import LFormerEstimator, all_or_nothing, classification, mean_and_deviation
 from lformer.estimators.inputs import as_panel, series_weights
 from lformer.panel import Array, Panel
-from lformer.panel.calendar import Choice
 from lformer.parts import Targets
 from lformer.train import TrainConfig
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _SeriesEstimator(LFormerEstimator):
     """What both have: training on less than there is."""
 
-    def __init__(
-        self,
-        *,
-        drop_fraction: float = 0.0,
-        width: int = 64,
-        depth: int = 2,
-        heads: int = 4,
-        dropout: float = 0.0,
-        members: int = 1,
-        lr: float = 2e-3,
-        batch_size: int = 32,
-        max_epochs: int = 40,
-        weight_decay: float = 0.01,
-        patience: int | None = 10,
-        validation_fraction: float = 0.15,
-        streaming: bool = False,
-        calendar: Choice = "auto",
-        device: Literal["auto", "cpu", "gpu"] = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-        autosave: str | None = None,
-    ) -> None:
-        super().__init__(
-            width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr, batch_size=batch_size,
-            max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
-            validation_fraction=validation_fraction, streaming=streaming, calendar=calendar, device=device,
-            random_state=random_state, verbose=verbose, warm_start=warm_start, autosave=autosave,
-        )  # fmt: skip
-        self.drop_fraction = drop_fraction
+    drop_fraction: float = 0.2
+    dropout: float = 0.1
+    weight_decay: float = 0.05
 
-    def _training(self) -> TrainConfig:
-        return replace(super()._training(), drop_fraction=self.drop_fraction)
+    def _training(self, series: int = 1) -> TrainConfig:
+        return replace(super()._training(series), drop_fraction=self.drop_fraction)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -64,6 +37,7 @@ class _SeriesEstimator(LFormerEstimator):
             raise ValueError(f"drop_fraction must be at least 0 and below 1; got {self.drop_fraction}.")
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LFormerClassifier(ClassifierMixin, _SeriesEstimator):  # type: ignore[misc]
     """Which class a series belongs to.
 
@@ -83,37 +57,7 @@ class LFormerClassifier(ClassifierMixin, _SeriesEstimator):  # type: ignore[misc
         True
     """
 
-    def __init__(
-        self,
-        *,
-        class_weight: Literal["balanced"] | dict[Any, float] | None = None,
-        drop_fraction: float = 0.0,
-        width: int = 64,
-        depth: int = 2,
-        heads: int = 4,
-        dropout: float = 0.0,
-        members: int = 1,
-        lr: float = 2e-3,
-        batch_size: int = 32,
-        max_epochs: int = 40,
-        weight_decay: float = 0.01,
-        patience: int | None = 10,
-        validation_fraction: float = 0.15,
-        streaming: bool = False,
-        calendar: Choice = "auto",
-        device: Literal["auto", "cpu", "gpu"] = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-        autosave: str | None = None,
-    ) -> None:
-        super().__init__(
-            drop_fraction=drop_fraction, width=width, depth=depth, heads=heads, dropout=dropout, members=members, lr=lr,
-            batch_size=batch_size, max_epochs=max_epochs, weight_decay=weight_decay, patience=patience,
-            validation_fraction=validation_fraction, streaming=streaming, calendar=calendar, device=device,
-            random_state=random_state, verbose=verbose, warm_start=warm_start, autosave=autosave,
-        )  # fmt: skip
-        self.class_weight = class_weight
+    class_weight: Literal["balanced"] | dict[Any, float] | None = None
 
     @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -150,6 +94,7 @@ class LFormerClassifier(ClassifierMixin, _SeriesEstimator):  # type: ignore[misc
         return torch.softmax(outputs.double(), dim=-1).numpy()
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LFormerRegressor(RegressorMixin, _SeriesEstimator):  # type: ignore[misc]
     """Numbers of a series, one or several. Arguments as for `LFormerClassifier`, but for `class_weight`.
 

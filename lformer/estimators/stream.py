@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from lformer.estimators.inputs import require_dates
 from lformer.panel import Array
+from lformer.panel.missing import is_mark, read_marks
 from lformer.panel.stamps import as_stamps, elapsed, missing
 from lformer.panel.zones import zone_of
 
@@ -45,6 +46,7 @@ class Stream:
         self._decode = copy(estimator)._decode  # with its scales and classes, whatever `fit` finds later
         self._model = estimator.model_
         self._features = estimator.features_
+        self._marks = read_marks(estimator.missing_values, self._features.channels, np.float32, some=True)
         coding = self._features.covariates
         covariates = torch.from_numpy(coding.encode(_one_row(static))) if coding.width else None
         self._origin: Array | None = None
@@ -128,9 +130,12 @@ class Stream:
         try:
             with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite and is refused
                 row = np.atleast_1d(np.asarray(values, np.float64))
-                row = np.where(np.isinf(row.astype(np.float32)), np.inf, row)
+                single = row.astype(np.float32)
+                row = np.where(np.isinf(single), np.inf, row)
         except (ValueError, TypeError) as error:
             raise ValueError(f"values must be numbers, NaN where nothing was observed: {error}.") from error
+        if row.shape == (len(channels),):
+            row = np.where(is_mark(single, self._marks), np.nan, row)
         if row.shape != (len(channels),) or np.isinf(row).any():
             raise ValueError(
                 f"values must be {len(channels)} finite numbers, one for each of {', '.join(channels[:8])}, NaN where "

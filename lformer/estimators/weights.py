@@ -122,7 +122,7 @@ def _impossible(config: LFormerConfig, members: int, tensors: int, size: int) ->
     layers = config.depth + config.head_layers + (config.embedder_layers if config.embedder == "mlp" else 0)
     if layers * max(members, 1) > tensors:
         return f"a model of {layers} layers and {max(members, 1)} members has more than {tensors} tensors"
-    for name in ("inputs", "outputs", "statics", "marks", "width", "heads", "hidden"):
+    for name in ("inputs", "outputs", "statics", "marks", "neighbours", "width", "heads", "hidden"):
         if (getattr(config, name) or 0) > size:
             return f"a model with {name} = {getattr(config, name)} has more than {size:,} bytes of weights"
     return ""

@@ -5,10 +5,13 @@ Scans over a series that look back (`follow`, which has a state) or ahead (`look
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from lformer.nn.neighbours import Recent
 
 
 class Known(NamedTuple):
@@ -44,6 +47,7 @@ class Past(NamedTuple):
     time: Tensor  # (B,) of the last row
     rows: Tensor  # (B,) how many there were
     known: Known  # (B, C)
+    recent: Recent | None = None  # the latest rows, where rows show their neighbours
 
 
 def nothing_known(batch: int, channels: int, like: Tensor, clock: torch.dtype) -> Known:
@@ -90,15 +94,16 @@ class Ahead(NamedTuple):
 
     value: Tensor  # 0 if there is none
     time: Tensor  # inf if there is none
+    row: Tensor  # which one it is; L if there is none
 
     def at(self, index: Tensor) -> Ahead:
         """(B, N, C), (B, M) -> (B, M, C)"""
         where = index[..., None].expand(-1, -1, self.value.shape[-1])
-        return Ahead(self.value.gather(1, where), self.time.gather(1, where))
+        return Ahead(*(field.gather(1, where) for field in self))
 
     def after_rows(self) -> Ahead:
         """(B, L + 1, C) -> (B, L, C), after each row"""
-        return Ahead(self.value[:, 1:], self.time[:, 1:])
+        return Ahead(*(field[:, 1:] for field in self))
 
 
 def look_ahead(values: Tensor, observed: Tensor, times: Tensor) -> Ahead:
@@ -109,4 +114,4 @@ def look_ahead(values: Tensor, observed: Tensor, times: Tensor) -> Ahead:
     index = torch.cat([index, none], dim=2).flip(2).cummin(dim=2).values.flip(2).transpose(1, 2)  # (B, L + 1, C)
     padded = torch.cat([values, values.new_zeros(B, 1, C)], dim=1)
     clock = torch.cat([times, times.new_full((B, 1), torch.inf)], dim=1)
-    return Ahead(padded.gather(1, index), clock.gather(1, index.flatten(1)).unflatten(1, (L + 1, C)))
+    return Ahead(padded.gather(1, index), clock.gather(1, index.flatten(1)).unflatten(1, (L + 1, C)), index)

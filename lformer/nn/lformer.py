@@ -15,6 +15,7 @@ from lformer.nn.dropout import Dropout
 from lformer.nn.embedder import Embedder, Embedding, TimeEmbedding
 from lformer.nn.known import Known, Past, nothing_known
 from lformer.nn.mixer import FeedForward, LiquidMixer, SwiGLU, can_fill, fill_intervals
+from lformer.nn.neighbours import Recent, nothing_recent
 from lformer.nn.own_scale import check_own_scale
 from lformer.nn.persistence import PersistenceKind, guess, start_from_guess
 from lformer.nn.predictor import Answer, Pool, Pooling, head
@@ -37,6 +38,8 @@ class LFormerConfig:
         outputs: numbers per answer: classes, or targets.
         answer: "series" pools the valid rows; "step" answers at every row; "query" at `batch.query_times`.
         rows: what a row holds: "values" (paper), "observed" or "carried", see `RowEncoder`.
+        neighbours: on either side of a "carried" row, at how many moments it also shows what each channel did, so that
+            the embedder is a convolution in time; see `lformer.nn.neighbours`.
         statics: S, numbers of static covariates, from `batch.static`.
         marks: M, numbers known in advance of every row and query, such as the calendar, from `batch.marks`; the paper
             has none.
@@ -61,6 +64,7 @@ class LFormerConfig:
     outputs: int
     answer: Answer = "series"
     rows: Rows = "values"
+    neighbours: int = 0
     statics: int = 0
     marks: int = 0
     series_scale: bool = False
@@ -100,6 +104,11 @@ class LFormerConfig:
             raise ValueError(f"dropout must be at least 0 and below 1; got {self.dropout}.")
 
         check_rows(self)
+        if self.neighbours < 0 or (self.neighbours and self.rows != "carried"):
+            raise ValueError(
+                f'neighbours must be at least 0, and 0 unless rows="carried"; got {self.neighbours} with '
+                f"rows={self.rows!r}."
+            )
         if self.marks < 0 or (self.marks and self.embedder == "frames"):
             raise ValueError(f'marks must be at least 0, and 0 with embedder="frames"; got {self.marks}.')
         if self.series_scale:
@@ -153,11 +162,12 @@ class State(NamedTuple):
     pooled: Tensor  # (B, D) or (B, 3 D) what `Pool` keeps of the last mixer's rows, for answers per series
     known: Known | None  # (B, C) of each channel, where rows or answers need it
     static: Tensor | None  # (B, S) covariates
+    recent: Recent | None = None  # the latest rows, where rows show their neighbours
 
     @property
     def past(self) -> Past | None:
         """What the row encoder goes on from; None where it keeps nothing."""
-        return None if self.known is None else Past(self.time, self.rows, self.known)
+        return None if self.known is None else Past(self.time, self.rows, self.known, self.recent)
 
 
 class LFormer(nn.Module):
@@ -177,7 +187,14 @@ class LFormer(nn.Module):
         super().__init__()
         self.config = config
         self.rows = RowEncoder(
-            config.inputs, config.rows, config.statics, config.persistence, config.marks, config.series_scale
+            config.inputs,
+            config.rows,
+            config.statics,
+            config.persistence,
+            config.marks,
+            config.series_scale,
+            config.neighbours,
+            config.causal,
         )
         self.embedder = Embedder(
             self.rows.width, config.width, config.embedder, config.embedder_layers, config.time_embedding
@@ -245,7 +262,7 @@ class LFormer(nn.Module):
         last = None if encoded.known is None else encoded.known.at(batch.lengths[:, None]).squeeze()
         static = batch.static if state is None else state.static
         pooled = pooled.to(checks.exact_dtype(x.device))
-        return prediction, State(tuple(layers), _last_time(batch, state), count, pooled, last, static)
+        return prediction, State(tuple(layers), _last_time(batch, state), count, pooled, last, static, encoded.recent)
 
     def path(self, batch: IrregularBatch, state: State | None = None) -> str:
         """What `forward` runs here: "fused mixer", or else the backend of the time mixers ("fused", "parallel", …)."""
@@ -264,13 +281,15 @@ class LFormer(nn.Module):
         """The state before the first row of `batch` series, with their covariates (B, S) if the model reads any."""
         like, keeps = self.first_interval, self.rows.keeps_known
         exact = checks.exact_dtype(like.device)
+        known = nothing_known(batch, self.config.inputs, like, exact) if keeps else None
         return State(
             layers=tuple(mixer.liquid.init_state(batch) for mixer in self.blocks),
             time=torch.zeros(batch, dtype=exact, device=like.device),
             rows=torch.zeros(batch, dtype=torch.int64, device=like.device),
             pooled=self.pool.start(batch, like.to(exact)),
-            known=nothing_known(batch, self.config.inputs, like, exact) if keeps else None,
+            known=known,
             static=static,
+            recent=nothing_recent(known) if self.config.neighbours and known is not None else None,
         )
 
     def step(self, values: Tensor, delta: Tensor, state: State, marks: Tensor | None = None) -> tuple[Tensor, State]:
@@ -303,7 +322,7 @@ class LFormer(nn.Module):
             x = self.pool(pooled, count).to(x.dtype)
         answer = _finite(self._from_guess(self.head(x)[:, None], row, encoded)[:, 0])
         last = None if encoded.known is None else encoded.known.after_rows().squeeze()
-        return answer, State(tuple(layers), time, count, pooled, last, state.static)
+        return answer, State(tuple(layers), time, count, pooled, last, state.static, encoded.recent)
 
     @property
     def blocks(self) -> list[LiquidMixer]:

@@ -4,6 +4,8 @@
     "observed"   the values, and what was observed
     "carried"    the latest value of each channel, whether it is fresh, its age; the pace of the rows
 
+With `neighbours`, "carried" rows also show what each channel did around them, see `lformer.nn.neighbours`.
+
 It sees values, times and what was observed, not the future, and keeps a state: a whole series, pieces of it and single
 rows are encoded alike. Only where answers start from the line between neighbours do "carried" rows also hold the next
 value of each channel and how far it is. Static covariates are appended to every row, the same in each, and marks, which
@@ -21,6 +23,7 @@ from torch import Tensor, nn
 from lformer.batch import IrregularBatch, median_interval, median_span
 from lformer.nn.attention import one_of
 from lformer.nn.known import Ahead, Known, Past, follow, look_ahead, nothing_known
+from lformer.nn.neighbours import Recent, around_rows, before_rows, nothing_recent, offsets
 from lformer.nn.own_scale import Own, OwnScale
 from lformer.nn.query import rows_until
 
@@ -67,6 +70,7 @@ class Encoded(NamedTuple):
     known: Known | None  # (B, L + 1, C) before the first and after each row; None where nobody asks
     ahead: Ahead | None  # (B, L + 1, C) likewise, the next observations
     own: Own | None = None  # how the values of each series are scaled, if by its own
+    recent: Recent | None = None  # the latest rows of each series, where the next ones will ask for them
 
 
 class RowEncoder(nn.Module):
@@ -79,6 +83,8 @@ class RowEncoder(nn.Module):
         persistence: what answers start from, see `Persistence`; "line" reads the next observations.
         marks: M, numbers known in advance that are appended to rows and queries, from `batch.marks`.
         series_scale: whether values are in units of their own series, see `OwnScale`; its features are appended too.
+        neighbours: on either side of a row how many moments to show, a typical interval apart; see `around_rows`.
+        causal: show only those before it.
 
     What must be fitted is held in buffers: `shift`, `scale`, `low` and `high` (C,) of the values (not with "values",
     which is the paper's: as they come), and the typical `interval` and `span` of a series, in the data's unit of time.
@@ -92,10 +98,13 @@ class RowEncoder(nn.Module):
         persistence: str = "none",
         marks: int = 0,
         series_scale: bool = False,
+        neighbours: int = 0,
+        causal: bool = False,
     ) -> None:
         super().__init__()
         one_of("rows", kind, Rows)
         self.inputs, self.kind, self.statics, self.marks = inputs, kind, statics, marks
+        self.neighbours, self.causal = neighbours, causal
         self.guesses = persistence != "none"
         self.keeps_known = self.guesses or kind == "carried"
         self.looks_ahead = persistence == "line"
@@ -131,7 +140,7 @@ class RowEncoder(nn.Module):
     def width(self) -> int:
         """W, numbers per row."""
         C = self.inputs
-        carried = (5 if self.looks_ahead else 3) * C + 2
+        carried = (5 if self.looks_ahead else 3) * C + 2 + len(offsets(self.neighbours, self.causal)) * C
         return {"values": C, "observed": 2 * C, "carried": carried}[self.kind] + self.statics + self.marks + self._owns
 
     def forward(self, batch: IrregularBatch, past: Past | None = None) -> Encoded:
@@ -152,7 +161,12 @@ class RowEncoder(nn.Module):
             assert known is not None
             after = None if ahead is None else ahead.after_rows()
             parts = self._carried(known.after_rows(), after, observed, batch.times, _gaps(batch, past))
-        return Encoded(self._completed(parts, batch, batch.marks, own), known, ahead, own)
+        recent = None
+        if self.neighbours:
+            assert known is not None
+            around, recent = self._around(values, observed, batch, known, past)
+            parts.append(around)
+        return Encoded(self._completed(parts, batch, batch.marks, own), known, ahead, own, recent)
 
     def queries(self, batch: IrregularBatch, encoded: Encoded, past: Past | None = None) -> Tensor:
         """(B, Q, W), rows at the query times in which nothing was observed.
@@ -179,6 +193,9 @@ class RowEncoder(nn.Module):
         after = None if encoded.ahead is None else encoded.ahead.at(count)
         nothing = torch.zeros_like(now.latest, dtype=torch.bool)
         parts = self._carried(now, after, nothing, asked, gap)
+        if self.neighbours:  # a query has none: the model reads them from the rows
+            shown = len(offsets(self.neighbours, self.causal)) * self.inputs
+            parts.append(now.latest.new_zeros(*asked.shape, shown))
         return self._completed(parts, batch, batch.query_marks, encoded.own)
 
     def scaled(self, batch: IrregularBatch) -> tuple[Tensor, Tensor]:
@@ -207,6 +224,16 @@ class RowEncoder(nn.Module):
             until = torch.where(torch.isfinite(ahead.time), ahead.time - times[..., None], self.span.to(times.dtype))
             parts += [ahead.value, self._in_spans(until, dtype)]
         return parts
+
+    def _around(
+        self, values: Tensor, observed: Tensor, batch: IrregularBatch, known: Known, past: Past | None
+    ) -> tuple[Tensor, Recent | None]:
+        """What each channel did around each row, and the latest rows if a stream may go on from here."""
+        if not self.causal:
+            around = around_rows(values, observed, batch.times, batch.lengths, known, self.interval, self.neighbours)
+            return around, None
+        recent = nothing_recent(self._before(batch, past)) if past is None or past.recent is None else past.recent
+        return before_rows(values, observed, batch.times, batch.lengths, recent, self.interval, self.neighbours)
 
     def _in_spans(self, duration: Tensor, dtype: torch.dtype) -> Tensor:
         """0 for no time at all, 1 for the typical span of a series."""

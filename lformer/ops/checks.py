@@ -88,13 +88,25 @@ def decay_valid(decay: Tensor) -> None:
     found = float(decay.detach()[where])
     if LARGEST_DECAY < found < math.inf:
         raise OverflowError(
-            f"decay must be at most {LARGEST_DECAY:g}, so that its sums are finite; row {row} has "
+            f"decay must be at most {LARGEST_DECAY:.3g}, so that its sums are finite; row {row} has "
             f"decay[{step}, {head}] = {found}. Use a larger unit of time, or normalise the decay."
         )
     raise ValueError(
         f"decay must be finite and not negative, so that every gate exp(-decay) lies in (0, 1]; row {row} has "
         f"decay[{step}, {head}] = {found}. Make it with liquid_decay and normalise_decay."
     )
+
+
+def total_fits(total: Tensor) -> None:
+    """Refuse a series whose decays sum to more than a float holds: nothing could be shared of an infinite sum."""
+    if not readable(total):
+        return
+    where = first_bad(~torch.isfinite(total))
+    if where is not None:
+        raise OverflowError(
+            f"the decays of row {where[0]} (head {where[1]}) sum to more than {_name(total.dtype)} holds, or are not "
+            "numbers. Use a larger unit of time."
+        )
 
 
 def span_fits(decay: Tensor, dtype: torch.dtype, limit: float) -> None:

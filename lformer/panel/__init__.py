@@ -3,5 +3,9 @@
 from lformer.arrays import Array
 from lformer.panel.core import OnDuplicate, Panel, padded_rows, runs, take_rows
 from lformer.panel.dropping import drop_observations, without_rows
+from lformer.panel.missing import MissingValues, check_missing_values
 
-__all__ = ["Array", "OnDuplicate", "Panel", "drop_observations", "padded_rows", "runs", "take_rows", "without_rows"]
+__all__ = [
+    "Array", "MissingValues", "OnDuplicate", "Panel", "check_missing_values", "drop_observations", "padded_rows",
+    "runs", "take_rows", "without_rows",
+]  # fmt: skip

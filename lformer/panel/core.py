@@ -18,6 +18,7 @@ import torch
 
 from lformer.arrays import CANNOT, STAMPS, Array, any_array, as_array, floating, shown, whole_number
 from lformer.batch import IrregularBatch, intervals
+from lformer.panel.missing import MissingValues, is_mark, read_marks
 from lformer.panel.stamps import LONGEST, as_stamps, choose_unit, missing, stamps, too_long
 from lformer.panel.zones import read_zone
 
@@ -147,6 +148,7 @@ class Panel:
         unit: str | None = None,
         static: pd.DataFrame | None = None,
         on_duplicate: OnDuplicate = "error",
+        missing_values: MissingValues = None,
         dtype: Any = np.float32,
     ) -> Self:
         """A panel from a table with one observation per row, in any order.
@@ -165,6 +167,8 @@ class Panel:
             static: covariates, one row per id, indexed by id.
             on_duplicate: what to do when the same (id, time, channel) occurs twice. "keep" gives each its own row at
                 the same time; beware that such a row reads but does not write (its interval is 0).
+            missing_values: numbers that stand for a missing value, such as -9999 or [-9999, 1e30]; or by channel,
+                {"sodium": -1}. They count as NaN, and are compared in `dtype`.
             dtype: of the values.
 
         Returns:
@@ -180,7 +184,9 @@ class Panel:
         """
         from lformer.panel.long import read_long
 
-        return cls(**read_long(table, id, time, channel, value, channels, unit, static, on_duplicate, dtype))
+        return cls(
+            **read_long(table, id, time, channel, value, channels, unit, static, on_duplicate, missing_values, dtype)
+        )
 
     @classmethod
     def from_list(
@@ -192,6 +198,7 @@ class Panel:
         unit: str | None = None,
         static: pd.DataFrame | None = None,
         on_duplicate: OnDuplicate = "error",
+        missing_values: MissingValues = None,
         dtype: Any = np.float32,
     ) -> Self:
         """A panel from `(times (L,), values (L, C))` pairs, or from DataFrames whose index is the time.
@@ -200,7 +207,7 @@ class Panel:
             series: one after the other, each sorted by time; their order is kept. Values (L,) count as one channel.
             ids: names; 0 to n - 1 if None.
             channels: names; the columns of the DataFrames, or "0", "1", ..., if None.
-            unit, static, on_duplicate, dtype: as in `from_long`.
+            unit, static, on_duplicate, missing_values, dtype: as in `from_long`.
 
         Example:
             >>> panel = Panel.from_list([([0.0, 0.4, 3.0], [[1.0], [2.0], [4.0]]), ([7.5], [[1.0]])])
@@ -209,7 +216,7 @@ class Panel:
         """
         from lformer.panel.long import read_list
 
-        return cls(**read_list(series, ids, channels, unit, static, on_duplicate, dtype))
+        return cls(**read_list(series, ids, channels, unit, static, on_duplicate, missing_values, dtype))
 
     @classmethod
     def from_array(
@@ -223,6 +230,7 @@ class Panel:
         unit: str | None = None,
         static: pd.DataFrame | None = None,
         on_duplicate: OnDuplicate = "error",
+        missing_values: MissingValues = None,
         dtype: Any = np.float32,
     ) -> Self:
         """A panel from a padded array with NaN where nothing was observed.
@@ -232,7 +240,7 @@ class Panel:
             times: (n, L) or (L,); 0, 1, 2, ... if None. NaN or NaT marks padding.
             lengths: (n,) valid rows. If None, rows at the end are padding that have no value and, with times (n, L),
                 no time either.
-            ids, channels, unit, static, on_duplicate, dtype: as in `from_list`.
+            ids, channels, unit, static, on_duplicate, missing_values, dtype: as in `from_list`.
 
         Example:
             >>> nan = float("nan")
@@ -241,7 +249,9 @@ class Panel:
         """
         from lformer.panel.long import read_array
 
-        return cls(**read_array(values, times, lengths, ids, channels, unit, static, on_duplicate, dtype))
+        return cls(
+            **read_array(values, times, lengths, ids, channels, unit, static, on_duplicate, missing_values, dtype)
+        )
 
     # -- what it holds
 
@@ -397,6 +407,25 @@ class Panel:
             row, *channel = np.argwhere(~np.isfinite(values))[0].tolist()
             raise ValueError(f"values must be finite in {values.dtype}; {self._place(row, channel)} is not.")
         return replace(self, values=values, scale=1.0)
+
+    def with_missing(self, missing_values: MissingValues, *, some: bool = False) -> Self:
+        """The same series, in which some numbers stand for missing values and count as not observed.
+
+        Args:
+            missing_values: as in `from_long`.
+            some: whether a channel that is named and not there is left out; else it is an error.
+
+        Example:
+            >>> panel = Panel.from_list([([0.0, 0.4, 3.0], [[1.0], [-9999.0], [4.0]])])
+            >>> panel.with_missing(-9999)
+            Panel(1 series, 1 channel, 3 rows, 66.7 % observed)
+        """
+        values = self.values if self.values.dtype.kind == "f" else (self.values * self.scale).astype(np.float32)
+        marked = is_mark(values, read_marks(missing_values, self.channels, values.dtype, some=some))
+        if not marked.any():
+            return self
+        seen = ~marked if self.observed is None else self.observed & ~marked
+        return replace(self, values=np.where(seen, self.values, np.zeros((), self.values.dtype)), observed=seen)
 
     # -- back
 

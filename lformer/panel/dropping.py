@@ -28,9 +28,10 @@ def without_rows(panel: Panel, hidden: Array) -> Panel:
 
 
 def drop_observations(panel: Panel, fraction: float, rng: np.random.Generator) -> Panel:
-    """The panel without some of its observations: single ones, whole rows, and whole channels of a series.
+    """The panel without some of its observations: whole rows and, where there are several channels, single observations
+    and whole channels of a series.
 
-    Of each kind a fraction is dropped; that of the rows differs from series to series, between 0 and twice the
+    Of each kind a fraction is dropped; that of the rows differs from series to series, between 0 and three times the
     fraction. A row in which nothing is left goes, but for the first one of a series.
 
     Example:
@@ -44,10 +45,11 @@ def drop_observations(panel: Panel, fraction: float, rng: np.random.Generator) -
     panel = panel.compact()
     observed = np.ones(panel.values.shape, bool) if panel.observed is None else panel.observed
     owner = np.repeat(np.arange(len(panel)), panel.lengths)
-    channels = rng.random((len(panel), *observed.shape[1:])) < fraction
-    rows = rng.random(len(owner)) < (2 * fraction * rng.random(len(panel)))[owner]
-    single = rng.random(observed.shape, np.float32) < fraction
-    dropped: Array = channels[owner] | rows.reshape(-1, *(1,) * (observed.ndim - 1)) | single
+    rows = rng.random(len(owner)) < (3 * fraction * rng.random(len(panel)))[owner]
+    dropped: Array = np.broadcast_to(rows.reshape(-1, *(1,) * (observed.ndim - 1)), observed.shape)
+    if observed[:1].size > 1:  # of one channel alone a series would lose everything
+        channels = rng.random((len(panel), *observed.shape[1:])) < fraction
+        dropped = dropped | channels[owner] | (rng.random(observed.shape, np.float32) < fraction)
     left = observed & ~dropped
     empty: Array = np.logical_not(left.reshape(len(owner), -1).any(axis=1))
     empty[panel.first[panel.lengths > 0]] = False

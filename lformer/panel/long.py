@@ -15,6 +15,7 @@ import pandas as pd
 
 from lformer.arrays import CANNOT, NO_NUMBER, Array, as_floats, check_word, shown
 from lformer.panel.core import OnDuplicate, channel_names, span_message, spell, whole_numbers
+from lformer.panel.missing import Marks, MissingValues, is_mark, read_marks
 from lformer.panel.stamps import as_stamps, choose_unit, elapsed, missing, require_fine, stored_dtype, too_long
 from lformer.panel.zones import common_zone, zone_of
 
@@ -32,6 +33,7 @@ def read_long(
     unit: str | None,
     static: pd.DataFrame | None,
     on_duplicate: OnDuplicate,
+    missing_values: MissingValues,
     dtype: Any,
 ) -> Fields:
     """See `Panel.from_long`."""
@@ -66,6 +68,7 @@ def read_long(
         numbers = _numbers(table[value], value, dtype)
         row = np.flatnonzero(~np.isnan(numbers))
         entries = row, code[row], numbers[row]
+    entries = _without_marks(entries, read_marks(missing_values, names, dtype))
     fields = _fields(np.asarray(ids), owner, clock, entries, names, unit, static, on_duplicate, dtype, table.index)
     return fields | {"zone": zone_of(table[time])}
 
@@ -77,6 +80,7 @@ def read_list(
     unit: str | None,
     static: pd.DataFrame | None,
     on_duplicate: OnDuplicate,
+    missing_values: MissingValues,
     dtype: Any,
 ) -> Fields:
     """See `Panel.from_list`."""
@@ -133,7 +137,8 @@ def read_list(
     owner = np.repeat(np.arange(len(names)), [len(c) for c in clocks])
     matrix = np.concatenate(matrices)
     labels = channel_names(channels, matrix.shape[1])
-    fields = _fields(names, owner, _joined(clocks), _entries(matrix), labels, unit, static, on_duplicate, dtype, None)
+    entries = _without_marks(_entries(matrix), read_marks(missing_values, labels, dtype))
+    fields = _fields(names, owner, _joined(clocks), entries, labels, unit, static, on_duplicate, dtype, None)
     return fields | {"zone": common_zone(zones)}
 
 
@@ -146,6 +151,7 @@ def read_array(
     unit: str | None,
     static: pd.DataFrame | None,
     on_duplicate: OnDuplicate,
+    missing_values: MissingValues,
     dtype: Any,
 ) -> Fields:
     """See `Panel.from_array`."""
@@ -155,6 +161,9 @@ def read_array(
     if not n:
         raise ValueError(f"a panel needs at least one series; got values of shape {array.shape}.")
     names = _names(ids, n)
+    labels = channel_names(channels, array.shape[2])
+    if (marked := is_mark(array, read_marks(missing_values, labels, dtype))).any():
+        array = np.where(marked, np.asarray(np.nan, dtype), array)
     clock = np.arange(L, dtype=np.float64) if times is None else as_stamps(times, "times")
     shared = clock.shape == (L,)
     clock = np.broadcast_to(clock, (n, L)) if shared else clock
@@ -179,7 +188,6 @@ def read_array(
             f"times must not decrease along a series; series {spell(names[owner[at]])} has {flat[at + 1]} after "
             f"{flat[at]}. Sort its rows by time; write NaN or NaT as the time of padding, or give lengths."
         )
-    labels = channel_names(channels, array.shape[2])
     fields = _fields(names, owner, flat, _entries(array[valid]), labels, unit, static, on_duplicate, dtype, None)
     return fields | {"zone": None if times is None else zone_of(times)}
 
@@ -188,6 +196,13 @@ def _entries(matrix: Array) -> tuple[Array, Array, Array]:
     """Row, column and value of every number in (N, C); NaN is not one."""
     row, column = np.nonzero(~np.isnan(matrix))
     return row, column, matrix[row, column]
+
+
+def _without_marks(entries: tuple[Array, Array, Array], marks: Marks) -> tuple[Array, Array, Array]:
+    """The entries that are no marks for missing values."""
+    source, code, value = entries
+    kept = ~is_mark(value, marks, code)
+    return (source[kept], code[kept], value[kept]) if marks else entries
 
 
 def _joined(clocks: list[Array]) -> Array:
@@ -337,15 +352,21 @@ def check_names(id: Any, time: Any, channel: Any, value: Any) -> None:
     for name, column in (("id", id), ("time", time), ("channel", channel)):
         if not _hashable(column):
             raise TypeError(f"{name} must be the name of a column; got {shown(column)}.")
-    several = isinstance(value, Iterable) and not isinstance(value, str)
-    if not (value is None or isinstance(value, str) or (several and all(map(_hashable, value)))):
+    if not (value is None or isinstance(value, str) or _are_names(value)):
         raise TypeError(f"value must be the name of a column, or a list of names; got {shown(value)}.")
+
+
+def _are_names(value: Any) -> bool:
+    try:
+        return isinstance(value, Iterable) and all(map(_hashable, value))
+    except CANNOT:  # such as a tensor without an axis
+        return False
 
 
 def _hashable(name: Any) -> bool:
     try:
         hash(name)
-    except TypeError:
+    except CANNOT:
         return False
     return True
 

@@ -152,7 +152,7 @@ def one_of(unit: str) -> Any:
 def elapsed(clock: Array, origin: Array, unit: str) -> Array:
     """float64 from `origin` to `clock`, both of one kind, in the unit."""
     difference = clock - origin  # exact for integers and calendar stamps
-    if difference.dtype.kind != "f" and bool(((difference < difference.dtype.type(0)) != (clock < origin)).any()):
+    if difference.dtype.kind != "f" and bool(((difference < np.zeros((), difference.dtype)) != (clock < origin)).any()):
         raise ValueError("the times of a series span more than 64-bit numbers can hold.")
     if difference.dtype.kind == "m":
         return difference / one_of(unit)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import io
 import warnings
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypedDict, cast
@@ -38,10 +39,11 @@ class Checkpoint(TypedDict):
     history: list[dict[str, float]]
     model: dict[str, Tensor]
     best: dict[str, Tensor]  # weights of the best epoch so far
+    average: dict[str, Tensor]
     optimiser: dict[str, Any]
 
 
-FIELDS = {"run": str, "epoch": int, "history": list, "model": dict, "best": dict, "optimiser": dict}
+FIELDS = {"run": str, "epoch": int, "history": list, "model": dict, "best": dict, "average": dict, "optimiser": dict}
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
@@ -63,7 +65,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         (folder / NEXT).replace(last)
     except OSError as error:
         if error.errno not in FULL:
-            error.filename = error.filename or str(last)
+            error.filename = str(last)
             raise
         if folder not in _unsaved:
             _unsaved.add(folder)
@@ -111,6 +113,7 @@ def read(path: Path) -> Checkpoint:
     try:
         sealed.check_blob(path)
         with path.open("rb") as stream:
+            _refuse_packed(stream, path)
             stream.seek(sealed.SEAL.size)
             found = torch.load(stream, weights_only=True, map_location="cpu")
     except OSError as error:
@@ -124,6 +127,15 @@ def read(path: Path) -> Checkpoint:
     if fault := _fault(found):
         raise DamagedError(f"{path} is damaged: {fault}.")
     return cast(Checkpoint, found)
+
+
+def _refuse_packed(stream: BinaryIO, path: Path) -> None:
+    """PyTorch stores tensors as they are. An archive that unpacks to more than it holds is none of its own."""
+    with zipfile.ZipFile(stream) as archive:  # which takes what stands before an archive, as our seal does
+        members = archive.infolist()
+    packed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
+    if packed or sum(member.file_size for member in members) > path.stat().st_size:
+        raise DamagedError(f"{path} is damaged: it is packed, as no checkpoint is.")
 
 
 def discard(folder: Path) -> None:
@@ -160,6 +172,8 @@ def _fault(found: Any) -> str:
         return "its history must hold numbers"
     if model.keys() != best.keys() or not all(isinstance(x, Tensor) for x in [*model.values(), *best.values()]):
         return "its weights must be tensors of the same names"
+    if not found["average"].keys() <= model.keys() or not all(isinstance(x, Tensor) for x in found["average"].values()):
+        return "its averaged weights must be tensors named as those of the model"
     if not found["optimiser"].keys() >= {"state", "param_groups"}:
         return "its optimiser must have a state and param_groups"
     return ""

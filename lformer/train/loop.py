@@ -30,6 +30,7 @@ from lformer.parts import Part, Splits
 from lformer.tasks import Task
 from lformer.train import checkpoint
 from lformer.train.activations import largest_activation
+from lformer.train.averaging import AveragedWeights
 from lformer.train.distributed import World, join
 from lformer.train.gradients import Gradients, Precision, autocast
 from lformer.train.logs import log_to
@@ -45,11 +46,15 @@ class TrainConfig:
 
     Attributes:
         epochs: at most so many.
+        epoch_steps: least number of steps of an epoch. A small training part is gone through several times in one, so
+            that schedule, patience and the number of validations do not hang on how many series there are.
         batch_size: series per step, of all processes together.
         lr: of Adam, betas 0.9 and 0.999.
         weight_decay: of Adam (decoupled if not 0); the paper has none.
         schedule: "constant" (paper) or "cosine" down to 0 over all epochs.
         warmup: share of all steps over which the rate first rises to `lr`.
+        average: share of all steps over which weights are averaged (an exponential mean); the averaged weights are
+            validated and kept. 0, the paper's, keeps those of single steps.
         clip: largest gradient norm; None does not clip.
         patience: epochs without a better validation metric before stopping; None never stops early.
         time_limit: seconds after which the run stops with `TimeLimitError`; None has no limit.
@@ -67,11 +72,13 @@ class TrainConfig:
     """
 
     epochs: int = 100
+    epoch_steps: int = 1
     batch_size: int = 64
     lr: float = 1e-3
     weight_decay: float = 0.0
     schedule: Literal["constant", "cosine"] = "constant"
     warmup: float = 0.0
+    average: float = 0.0
     clip: float | None = None
     patience: int | None = 20
     time_limit: float | None = None
@@ -152,9 +159,13 @@ def fit(
         model.load_state_dict(saved["model"])
         optimiser.load_state_dict(saved["optimiser"])
         history, best = saved["history"], saved["best"]
+    passes = -(-config.epoch_steps // max(1, splits.train.training_steps(config.batch_size)))
+    steps = passes * splits.train.training_steps(config.batch_size)
+    averaged = AveragedWeights(model, config.average * config.epochs * steps)
+    if saved is not None:
+        averaged.load(saved["average"])
     draws = Draws(world.device)
     gradients = Gradients(model, task, world, precision=config.precision, replay=config.replay)
-    steps = splits.train.training_steps(config.batch_size)
     bar = TrainingBar(splits.name, config.epochs * steps, len(history) * steps, shown=progress and leads)
     log = log_to(home, config.log, len(history))
 
@@ -165,7 +176,7 @@ def fit(
         ):  # fmt: skip
             while not finished(history, task, config):
                 epoch, losses = len(history), []
-                for n, batch in enumerate(_batches(splits.train, config, epoch)):
+                for n, batch in enumerate(_batches(splits.train, config, range(epoch * passes, (epoch + 1) * passes))):
                     if config.time_limit is not None:
                         _check_time(began, config.time_limit, epoch, world)
                     _seed(draws, model, (seed, epoch, n), world)
@@ -177,26 +188,28 @@ def fit(
                     for group in optimiser.param_groups:
                         group["lr"] = config.lr * rate_share(epoch * steps + n, config.epochs * steps, config)
                     optimiser.step()
+                    averaged.add(epoch * steps + n)
                     losses.append(loss)
                     bar.step(value)
 
                 # Every process validates on the whole part; dealing it out can wait until that takes long. The figures
                 # of the first count, so that no last digit can part them over when to stop.
                 world.share_buffers(model)
-                with autocast(config.precision, world.device):
-                    figures = evaluate(model, task, splits.validation, config.batch_size)
-                mean = float(torch.stack(losses).mean()) if losses else math.nan
-                history.append(world.agreed({"epoch": epoch, "loss": mean, **figures}))
-                if best_epoch(history, task) == epoch:
-                    best = {name: weight.detach().to("cpu", copy=True) for name, weight in model.state_dict().items()}
+                with averaged.in_place():
+                    with autocast(config.precision, world.device):
+                        figures = evaluate(model, task, splits.validation, config.batch_size)
+                    mean = float(torch.stack(losses).mean()) if losses else math.nan
+                    history.append(world.agreed({"epoch": epoch, "loss": mean, **figures}))
+                    if best_epoch(history, task) == epoch:
+                        best = {name: value.detach().to("cpu", copy=True) for name, value in model.state_dict().items()}
                 bar.validated(task.monitor, history[-1][task.monitor])
                 if home is not None:
                     state = checkpoint.Checkpoint(
                         run=run, epoch=epoch, history=history, model=model.state_dict(), best=best,
-                        optimiser=optimiser.state_dict(),
+                        average=averaged.state(), optimiser=optimiser.state_dict(),
                     )  # fmt: skip
+                    write_log(history)  # first: a run that is killed between the two repeats the epoch
                     checkpoint.save(home, state)
-                write_log(history)
                 if report is not None and leads:
                     report(history[-1])
 
@@ -259,10 +272,11 @@ def _adam(model: nn.Module, config: TrainConfig, device: torch.device) -> torch.
     return kind(model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=fused)
 
 
-def _batches(part: Part, config: TrainConfig, epoch: int) -> Iterator[IrregularBatch]:
-    if config.drop_fraction:
-        return part.training_batches(config.batch_size, epoch, config.drop_fraction)
-    return part.training_batches(config.batch_size, epoch)
+def _batches(part: Part, config: TrainConfig, passes: range) -> Iterator[IrregularBatch]:
+    """The batches of some passes over the part, each with an order and, if any are dropped, observations of its own."""
+    dropped = (config.drop_fraction,) if config.drop_fraction else ()
+    for number in passes:
+        yield from part.training_batches(config.batch_size, number, *dropped)
 
 
 def _identity(model: nn.Module, task: Task, splits: Splits[Any], config: TrainConfig, seed: int) -> str:

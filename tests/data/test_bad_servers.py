@@ -251,3 +251,12 @@ def test_a_damaged_record_is_noticed_before_anything_is_downloaded(server: Serve
     with pytest.raises(DataError, match=r"hashes\.json is damaged"):
         get(server, tmp_path)
     assert server.asked == []
+
+
+@pytest.mark.parametrize("status", ["404 \x1b[2J\x1b[31mred", "500 " + "x" * 60_000, "404 a\x00b"])
+def test_what_a_server_says_of_itself_is_one_short_line(server: Server, tmp_path: Path, status: str) -> None:
+    server.answers = [answer(status, b"")]
+    with pytest.raises(DataError) as error:
+        get(server, tmp_path)
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 500

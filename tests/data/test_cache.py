@@ -206,6 +206,7 @@ CHANGES: dict[str, Change] = {
     "a scale beyond all floats": lambda a, n: n.update(scale=10**400),
     "a unit that is no text": lambda a, n: n.update(unit=None),
     "padding to less than the longest": lambda a, n: n.update(pad_to=1),
+    "padding to billions of rows": lambda a, n: n.update(pad_to=2**31 - 1),
     "padding to a fraction": lambda a, n: n.update(pad_to=9.5),
     "columns of nobody": lambda a, n: n.update(static=["age"]),
     "partial without a word": lambda a, n: n.update(partial=3),

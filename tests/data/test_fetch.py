@@ -218,3 +218,18 @@ def test_what_a_killed_writer_left_is_no_raw_file(server: Server) -> None:
     assert manage.status(dataset(server)).state == "absent"
     fetch(server)
     assert manage.status(dataset(server)).state == "complete"
+
+
+def full(*args: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_hash_that_cannot_be_recorded_does_not_blame_the_file(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch(server)
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "record", full)
+        with pytest.raises(OSError, match="No space left"):
+            fetch(server, again=True)
+    assert manage.verify(dataset(server), lambda text: None)

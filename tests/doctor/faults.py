@@ -29,6 +29,10 @@ def sentinel(table: Table) -> None:
     table.loc[table.index[table["what"] == "k"][[3, 40]], "x"] = -999.0
 
 
+def marks(table: Table) -> None:
+    table.loc[table.index[table["what"] == "k"][:5], "x"] = -9999.0
+
+
 def never(table: Table) -> None:
     table["spo2"] = NAN
 
@@ -151,6 +155,20 @@ FINDINGS: list[tuple[str, str, Table, dict[str, Any], list[str]]] = [
     (
         "Channels on very different scales", "warning", changed(BROAD, to("ph", lambda x: 1e6 * x)), WIDE,
         ["Channel ph", "na over 0.856"],
+    ),
+    (
+        "Marks for missing values", "warning", changed(CLEAN, marks), LONG,
+        ["1 channel ", "k: -9999 in 5 rows", "missing_values=-9999"],
+    ),
+    (
+        "Channels that are copies", "warning", changed(BROAD, lambda t: t.assign(copy=t["na"])), WIDE,
+        ["1 pair", "na and copy"],
+    ),
+    (
+        "Dates written as numbers", "warning", changed(BROAD, to("t", lambda t: pd.Series(
+        (np.datetime64("2024-01-20") + t.astype(int).to_numpy().astype("timedelta64[D]")), t.index
+        ).dt.strftime("%Y%m%d").astype(int)), lambda t: t.drop_duplicates(["who", "t"])), WIDE,
+        ["20240131 to 20240201", "interval of 70", "%Y%m%d"],
     ),
     ("Extreme outliers", "warning", changed(CLEAN, sentinel), LONG, ["2 values in 1 channel", "k is -999 in 2 rows"]),
     ("Extreme outliers", "warning", changed(BROAD, put([17], "na", 400.0)), WIDE, ["na is 400 in row 17, id p"]),

@@ -126,6 +126,14 @@ def test_spread_of_a_channel_that_is_mostly_one_value() -> None:
     assert report.findings == ()
 
 
+def test_marks_that_are_named_are_no_finding() -> None:
+    table = changed(long_table(), lambda t: t.loc.__setitem__((t.index[t["what"] == "k"][:5], "x"), -9999.0))
+    marked, told = examine(table, **LONG), examine(table, **LONG, missing_values={"k": -9999})
+    assert titles(marked) == ["Marks for missing values"]  # and not outliers, too
+    assert told.findings == ()
+    assert told.figures["observations"] == marked.figures["observations"] - 5
+
+
 def test_channels_are_sorted_by_name_or_as_the_columns_stand() -> None:
     upside_down = long_table().sort_values("what", ascending=False)
     assert examine(upside_down, **LONG).channels["channel"].tolist() == ["k", "na", "ph"]

@@ -354,7 +354,7 @@ WRONG = [
     (("config", "causal"), 1, "causal must be true or false"),
     (("config", "answer"), "step", "place of the answers: step where the rest of the file needs series"),
     (("config", "inputs"), 5, "inputs of the model: 5 where the rest of the file needs 2"),
-    (("config", "rows"), "observed", "rows of the model: observed where the rest of the file needs carried"),
+    (("config", "rows"), "observed", "neighbours must be at least 0, and 0 unless rows="),
     (("members",), True, "members must be a whole number from 0"),
     (("members",), -1, "members must be a whole number from 0"),
     (("members",), 1.0, "members must be a whole number from 0"),

@@ -63,7 +63,7 @@ def test_a_warm_start_goes_on_with_every_member() -> None:
     y = rng.standard_normal(30)
     model = LFormerRegressor(width=8, heads=1, depth=1, max_epochs=1, members=2, random_state=0, warm_start=True)
     before = model.fit(X, y).model_.models  # type: ignore[union-attr]
-    after = model.set_params(lr=1e-9).fit(X, y).model_.models  # type: ignore[union-attr]
+    after = model.set_params(lr=1e-5).fit(X, y).model_.models  # type: ignore[union-attr]
     for old, new in zip(before, after, strict=True):
-        assert torch.allclose(old.head[0].weight, new.head[0].weight, atol=1e-6)  # type: ignore[index,arg-type]
+        assert torch.allclose(old.head[0].weight, new.head[0].weight, atol=1e-3)  # type: ignore[index,arg-type]
         assert not torch.equal(old.head[0].weight, new.head[0].weight)  # type: ignore[index,arg-type]

@@ -62,6 +62,7 @@ def test_matched_channels_by_hand() -> None:
     assert np.array_equal(values, [[2.0, np.nan, 1.0], [4.0, np.nan, np.nan]], equal_nan=True)
 
 
+@pytest.mark.filterwarnings("ignore:Channels never observed")
 @pytest.mark.parametrize("kind", SIX)
 def test_values_of_a_channel_that_training_never_saw_are_left_out_with_a_warning(kind: Any) -> None:
     X = records()

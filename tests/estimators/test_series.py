@@ -148,10 +148,10 @@ def test_warm_start_goes_on() -> None:
     X, y = bursts(40)
     model = LFormerClassifier(**SMALL, max_epochs=1, warm_start=True).fit(X, y)
     before = model.model_.head[0].weight.clone()
-    gone_on = model.set_params(lr=1e-9).fit(X, y).model_.head[0].weight
-    assert torch.allclose(gone_on, before, atol=1e-6)
+    gone_on = model.set_params(lr=1e-5).fit(X, y).model_.head[0].weight
+    assert torch.allclose(gone_on, before, atol=1e-3)
     assert not torch.equal(gone_on, before)
-    assert not torch.allclose(model.set_params(warm_start=False).fit(X, y).model_.head[0].weight, before, atol=1e-3)
+    assert not torch.allclose(model.set_params(warm_start=False).fit(X, y).model_.head[0].weight, before, atol=1e-2)
 
 
 def test_streaming_builds_a_causal_model() -> None:

@@ -183,6 +183,7 @@ def test_those_that_answer_at_times_asked_for_say_who_streams(kind: Any) -> None
         fitted(kind, streaming=True).stream()
 
 
+@pytest.mark.filterwarnings("ignore:Channels never observed")
 def test_a_channel_that_training_never_saw_is_left_out() -> None:
     rng = np.random.default_rng(0)
     X = [(np.sort(rng.random(5)), np.column_stack([rng.normal(size=5), np.full(5, np.nan)])) for _ in range(12)]

@@ -174,6 +174,7 @@ LARGE = [
     {"depth": 2**62},
     {"head_layers": 10**9},
     {"embedder_layers": 10**9},
+    {"neighbours": 10**9},
     {"width": 10**6},
     {"width": 10**9},
     {"width": 10**9, "heads": 10**9},

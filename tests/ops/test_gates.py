@@ -414,3 +414,10 @@ def test_a_total_in_float64_goes_on_in_float64_and_the_decay_stays_narrow() -> N
     torch.testing.assert_close(after, total + u.double().sum(dim=1), rtol=1e-15, atol=1e-6)
     expected = u.double() / (1e8 + u.double().cumsum(dim=1))
     torch.testing.assert_close(decay.double(), expected, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("norm", ["sequence", "prefix"])
+@pytest.mark.parametrize(("dtype", "u"), [(torch.float32, 3e38), (torch.float64, 1.5e308)])
+def test_a_sum_beyond_all_floats_is_refused(norm: GateNorm, dtype: torch.dtype, u: float) -> None:
+    with pytest.raises(OverflowError, match=r"the decays of row 0 \(head 0\) sum to more than .* larger unit of time"):
+        normalise_decay(torch.full((1, 2, 1), u, dtype=dtype), norm)

@@ -13,7 +13,7 @@ def test_dropped_fractions_by_count() -> None:
     left = drop_observations(panel, 0.2, rng)
     assert left.observed is not None
     kept = left.observed.sum() / panel.values.size
-    assert kept == pytest.approx(0.8**3, abs=0.02)  # neither channel, row nor observation
+    assert kept == pytest.approx(0.8**2 * 0.7, abs=0.02)  # neither channel nor observation, nor row
     never = 1 - np.mean([left[[i]].compact().observed.any(axis=0).mean() for i in range(400)])  # type: ignore[union-attr]
     assert never == pytest.approx(0.2, abs=0.03)
     assert (left.values[~left.observed] == 0).all()
@@ -21,6 +21,15 @@ def test_dropped_fractions_by_count() -> None:
     assert np.array_equal(left.first_times(), panel.first_times())
     same = drop_observations(panel, 0.0, rng)
     assert np.array_equal(same.values, panel.values)
+
+
+def test_of_one_channel_alone_only_rows_are_dropped() -> None:
+    rng = np.random.default_rng(2)
+    panel = Panel.from_list([(np.arange(50.0), rng.standard_normal((50, 1))) for _ in range(400)])
+    left = drop_observations(panel, 0.2, rng)
+    assert left.observed is not None
+    assert left.observed.sum() / panel.values.size == pytest.approx(0.7, abs=0.02)
+    assert (left.lengths > 10).all()  # none lost everything
 
 
 def test_what_is_dropped_differs_from_epoch_to_epoch_and_repeats() -> None:

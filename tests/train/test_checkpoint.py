@@ -6,8 +6,9 @@ import os
 import subprocess
 import sys
 import warnings
+import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 import torch
@@ -62,7 +63,7 @@ def made(last: int = 0, **changes: Any) -> Checkpoint:
     weights = {"w": torch.arange(3.0) + last}
     history = [{"epoch": n, "loss": 1.0 / (n + 1)} for n in range(last + 1)]
     fields = {
-        "run": "r", "epoch": last, "history": history, "model": weights, "best": weights,
+        "run": "r", "epoch": last, "history": history, "model": weights, "best": weights, "average": {},
         "optimiser": {"state": {}, "param_groups": []},
     }  # fmt: skip
     return Checkpoint(**fields | changes)  # type: ignore[typeddict-item]
@@ -97,7 +98,7 @@ from lformer.train import checkpoint
 def made(epoch):
     weights = {"w": torch.arange(3.0)}
     history = [{"epoch": n} for n in range(epoch + 1)]
-    return dict(run="r", epoch=epoch, history=history, model=weights, best=weights,
+    return dict(run="r", epoch=epoch, history=history, model=weights, best=weights, average={},
                 optimiser={"state": {}, "param_groups": []})
 
 def save_and_be_killed(folder, moment):
@@ -236,6 +237,7 @@ def test_an_unreadable_sector_is_damage_too(tmp_path: Path, monkeypatch: pytest.
         (made(history=["epoch"]), "a row for each epoch"),
         (made(history=[{"epoch": 0, "loss": "small"}]), "history must hold numbers"),
         (made(best={}), "tensors of the same names"),
+        (made(average={"v": torch.zeros(3)}), "averaged weights must be tensors named as those of the model"),
         (made(model={"w": 1}, best={"w": 1}), "tensors of the same names"),
         (made(optimiser={"state": {}}), "optimiser must have a state and param_groups"),
     ],
@@ -341,3 +343,30 @@ def test_a_log_that_cannot_be_written_for_another_reason_is_an_error(
     monkeypatch.setattr(os, "fsync", no_room(errno.EIO))
     with log_to(tmp_path, "csv", done=0) as log, pytest.raises(OSError, match="Input/output"):
         log([{"epoch": 0}])
+
+
+def test_a_kill_between_log_and_checkpoint_costs_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = checkpoint.save
+
+    def killed_after(folder: Path, state: Checkpoint) -> None:
+        real(folder, state)
+        raise SystemExit(137)  # after the last epoch: the next run finds itself finished
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", killed_after)
+        with pytest.raises(SystemExit):
+            train(tmp_path, log="csv", epochs=1)
+    train(tmp_path, log="csv", epochs=1)
+    assert len((tmp_path / "metrics.csv").read_text().splitlines()) == 2
+
+
+def test_a_packed_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    def fill(stream: BinaryIO) -> None:
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("archive/data.pkl", bytes(10**7))
+        stream.write(packed.getvalue())
+
+    sealed.write_blob(tmp_path / "last.ckpt", fill)
+    with pytest.raises(DamagedError, match="it is packed, as no checkpoint is"):
+        checkpoint.read(tmp_path / "last.ckpt")

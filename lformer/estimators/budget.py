@@ -1,0 +1,57 @@
+"""How long an estimator trains: in steps, so that few series are trained as thoroughly as many, and many no longer."""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+from sklearn.exceptions import ConvergenceWarning
+
+from lformer.tasks import Task
+from lformer.train import History, best_epoch
+
+EPOCHS = 40  # passes over the series, if that is neither too little nor too much
+LEAST, MOST = 1000, 2500  # steps in all; but every series is seen PASSES times
+PASSES = 3
+GROUPS = 3  # batches in a pass at least, so that few series do not come all at once
+LATE, GAIN = 0.1, 0.02  # a run that gained more than this share in its last epochs had not converged
+
+
+class Budget(NamedTuple):
+    """What a trainer is told."""
+
+    epochs: int
+    epoch_steps: int  # at least, in each of them
+    batch_size: int
+
+
+def budget(series: int, batch_size: int, max_epochs: int | None) -> Budget:
+    """The budget for so many training series; `max_epochs` passes over them, if the user says so.
+
+    Example:
+        >>> budget(42, 32, None), budget(5440, 32, None), budget(10**6, 32, None).epochs
+        (Budget(epochs=40, epoch_steps=25, batch_size=14), Budget(epochs=15, epoch_steps=1, batch_size=32), 3)
+    """
+    batch_size = min(batch_size, max(1, series // GROUPS))
+    if max_epochs is not None:
+        return Budget(max_epochs, 1, batch_size)
+    steps = -(-max(1, series) // batch_size)  # of a pass
+    epochs = min(EPOCHS, max(PASSES, -(-MOST // steps)))
+    return Budget(epochs, 1 if epochs * steps >= LEAST else -(-LEAST // epochs), batch_size)
+
+
+def warn_if_unfinished(estimator: str, task: Task, history: History, epochs: int) -> bool:
+    """Whether training ended while the model still got better; if so the user is told what to do."""
+    late = max(1, round(LATE * epochs))
+    if len(history) < epochs or len(history) <= 2 * late:  # it stopped by itself, or is too short to tell
+        return False
+    before, after = (rows[best_epoch(rows, task)][task.monitor] for rows in (history[:-late], history))
+    unfinished = abs(after - before) > GAIN * abs(before)
+    if unfinished:
+        warnings.warn(
+            f"{estimator} had not converged: {task.monitor} on the validation series went from {before:.4g} to "
+            f"{after:.4g} in the last {late} of {epochs} epochs. Train longer: max_epochs={2 * epochs}, or more.",
+            ConvergenceWarning,
+            stacklevel=5,  # whoever called `fit`
+        )
+    return unfinished

@@ -1,0 +1,129 @@
+"""What a channel did around a moment: its values some typical intervals before and after, read off the line between
+observations.
+
+With these beside a row, the first linear map over the row is a convolution in time. It takes real intervals as they
+are: where observations are missing or late, the line between their neighbours stands in, and on a regular grid it is
+the plain convolution over neighbouring rows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lformer.nn.known import Ahead, Known, follow, look_ahead
+from lformer.nn.query import rows_until
+
+REACH = 16  # rows that a causal model looks back at most, so that a stream keeps no more than these
+
+
+class Recent(NamedTuple):
+    """The latest rows of some series, as a stream keeps them, and what was known before these."""
+
+    values: Tensor  # (B, REACH, C) scaled, 0 where nothing was observed; rows before the first of a series are empty
+    observed: Tensor  # (B, REACH, C) bool
+    times: Tensor  # (B, REACH) not decreasing
+    known: Known  # (B, C) before the first of them
+
+
+def nothing_recent(known: Known) -> Recent:
+    """Before the first row of series of which nothing is known, (B, C)."""
+    B, C = known.latest.shape
+    return Recent(
+        values=known.latest.new_zeros(B, REACH, C),
+        observed=known.latest.new_zeros(B, REACH, C, dtype=torch.bool),
+        times=known.time.new_zeros(B, REACH) - torch.inf,
+        known=known,
+    )
+
+
+def offsets(count: int, causal: bool) -> list[int]:
+    """In typical intervals: `count` before and, unless that is the future, as many after.
+
+    Example:
+        >>> offsets(2, causal=False), offsets(2, causal=True)
+        ([-2, -1, 1, 2], [-2, -1])
+    """
+    before = list(range(-count, 0))
+    return before if causal else [*before, *range(1, count + 1)]
+
+
+def around_rows(
+    values: Tensor, observed: Tensor, times: Tensor, lengths: Tensor, known: Known, interval: Tensor, count: int
+) -> Tensor:
+    """How much each channel differed from its latest value around each row, in a model that reads the whole series.
+
+    Args:
+        values: (B, L, C) scaled, 0 where nothing was observed.
+        observed: (B, L, C) bool.
+        times: (B, L).
+        lengths: (B,).
+        known: (B, L + 1, C) before the first and after each row.
+        interval: () the typical one.
+        count: neighbours on either side.
+
+    Returns:
+        (B, L, 2 · count · C); 0 beyond the first and the last observation of a channel.
+    """
+    ahead = look_ahead(values, observed, times)
+    steps = torch.tensor(offsets(count, causal=False), device=times.device, dtype=times.dtype)
+    asked = (times[..., None] + steps * interval.to(times.dtype)).flatten(1)  # (B, L · 2 count)
+    index = rows_until(times, lengths, asked)
+    found = _on_line(_at(known, index), ahead.at(index), asked).unflatten(1, (times.shape[1], len(steps)))
+    latest = known.after_rows().latest[:, :, None]
+    return torch.where(torch.isnan(found), 0, found - latest).flatten(2)
+
+
+def before_rows(
+    values: Tensor, observed: Tensor, times: Tensor, lengths: Tensor, recent: Recent, interval: Tensor, count: int
+) -> tuple[Tensor, Recent]:
+    """The same looking back alone, from where a series stands: (B, L, count · C), and the latest rows afterwards.
+
+    A row looks back at most `REACH` rows, itself included.
+    """
+    L, C = values.shape[1:]
+    values, observed = torch.cat([recent.values, values], 1), torch.cat([recent.observed, observed], 1)
+    times = torch.cat([recent.times, times], 1)  # (B, REACH + L)
+    known = follow(values, observed, torch.where(torch.isfinite(times), times, 0), recent.known)
+    ahead = look_ahead(values, observed, times)
+    rows = torch.arange(REACH, REACH + L, device=times.device)  # where the new ones stand
+    steps = torch.tensor(offsets(count, causal=True), device=times.device, dtype=times.dtype)
+    asked = times[:, REACH:, None] + steps * interval.to(times.dtype)  # (B, L, count)
+    index = torch.searchsorted(times.contiguous(), asked.flatten(1).contiguous(), right=True).unflatten(1, (L, count))
+    index = torch.maximum(index, (rows - REACH + 2)[:, None]).flatten(1)
+    then = ahead.at(index)
+    own = rows.repeat_interleave(count)[:, None]  # by number, not by time: of equal stamps the later row is yet to come
+    then = then._replace(time=torch.where(then.row <= own, then.time, torch.inf))
+    found = _on_line(_at(known, index), then, asked.flatten(1)).unflatten(1, (L, count))
+    latest = known.latest[:, REACH + 1 :, None]
+    last = lengths[:, None] + torch.arange(REACH, device=times.device)  # (B, REACH), not the padding
+    wide = last[..., None].expand(-1, -1, C)
+    kept = Recent(
+        values.gather(1, wide), observed.gather(1, wide), times.gather(1, last), known.at(lengths[:, None]).squeeze()
+    )
+    return torch.where(torch.isnan(found), 0, found - latest).flatten(2), kept
+
+
+class _Latest(NamedTuple):
+    """Of `Known` what is needed here, which spares memory."""
+
+    value: Tensor
+    time: Tensor
+
+
+def _at(known: Known, index: Tensor) -> _Latest:
+    """(B, N, C), (B, M) -> (B, M, C)"""
+    where = index[..., None].expand(-1, -1, known.latest.shape[-1])
+    return _Latest(known.latest.gather(1, where), known.time.gather(1, where))
+
+
+def _on_line(now: _Latest, ahead: Ahead, times: Tensor) -> Tensor:
+    """(B, N, C) on the line between the observations around a moment; NaN before the first and after the last."""
+    between = torch.isfinite(now.time) & torch.isfinite(ahead.time)
+    reach = torch.where(between, ahead.time - now.time, 1).clamp(min=torch.finfo(now.time.dtype).tiny)
+    since = torch.where(between, times[..., None] - now.time, 0)
+    line = now.value + (since / reach).clamp(0, 1).to(now.value.dtype) * (ahead.value - now.value)
+    exact = now.time == times[..., None]  # of the last observation itself
+    return torch.where(between, line, torch.where(exact, now.value, torch.nan))

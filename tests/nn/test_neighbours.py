@@ -1,0 +1,159 @@
+"""Neighbours of a row: a plain convolution on a regular grid, real intervals elsewhere, and nothing from the future."""
+
+import pytest
+import torch
+from helpers import relative_error
+from torch import Tensor
+
+from lformer import IrregularBatch, LFormer, LFormerConfig
+from lformer.nn.neighbours import REACH, offsets
+from lformer.nn.rows import RowEncoder
+
+NAN = float("nan")
+
+
+def encoder(C: int, neighbours: int, causal: bool = False, interval: float = 1.0) -> RowEncoder:
+    made = RowEncoder(C, "carried", neighbours=neighbours, causal=causal).double()
+    made.interval.fill_(interval)
+    return made
+
+
+def around(values: Tensor, times: Tensor, neighbours: int, causal: bool = False, interval: float = 1.0) -> Tensor:
+    """(B, L, K, C) what rows show of their neighbours."""
+    batch = IrregularBatch.build(values, times, dtype=torch.float64)
+    C = values.shape[-1]
+    rows = encoder(C, neighbours, causal, interval)(batch).rows
+    K = len(offsets(neighbours, causal))
+    return rows[..., -K * C :].unflatten(-1, (K, C))
+
+
+def test_on_a_regular_grid_they_are_the_neighbouring_rows() -> None:
+    values = torch.randn(2, 12, 3, dtype=torch.float64)
+    shown = around(values, torch.arange(12.0), 2)
+    for k, offset in enumerate(offsets(2, causal=False)):
+        inside = range(max(0, -offset), min(12, 12 - offset))
+        for n in inside:
+            assert torch.allclose(shown[:, n, k], values[:, n + offset] - values[:, n])
+        outside = sorted(set(range(12)) - set(inside))
+        assert bool((shown[:, outside, k] == 0).all())
+
+
+def test_a_linear_map_over_them_is_a_convolution() -> None:
+    values = torch.randn(1, 30, 2, dtype=torch.float64)
+    shown = around(values, torch.arange(30.0), 2)
+    weight = torch.randn(1, 2, 5, dtype=torch.float64)
+    expected = torch.nn.functional.conv1d(values.transpose(1, 2), weight)[0, 0]  # rows 2 to 27
+    side = weight[0][:, [0, 1, 3, 4]]
+    found = torch.einsum("lkc,ck->l", shown[0], side) + values[0] @ weight[0].sum(dim=1)
+    assert relative_error(found[2:-2], expected) < 1e-12
+
+
+def slowly(values: Tensor, times: Tensor, offset: float, n: int, c: int, causal: bool) -> float:
+    """One entry from the definition, for a single series (L, C)."""
+    upto = n + 1 if causal else len(times)
+    seen = [i for i in range(upto) if not torch.isnan(values[i, c])]
+    latest = [i for i in seen if i <= n]
+    now = float(values[latest[-1], c]) if latest else 0.0
+    at = float(times[n]) + offset
+    if causal and n >= REACH - 1:  # further back than that it does not look
+        at = max(at, float(times[n - REACH + 1]))
+    before = [i for i in seen if float(times[i]) <= at]
+    after = [i for i in seen if float(times[i]) > at]
+    if before and float(times[before[-1]]) == at:
+        return float(values[before[-1], c]) - now
+    if not before or not after:
+        return 0.0
+    i, j = before[-1], after[0]
+    way = (at - float(times[i])) / (float(times[j]) - float(times[i]))
+    return float(values[i, c]) + way * float(values[j, c] - values[i, c]) - now
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_uneven_times_and_missing_values_are_read_off_the_line(causal: bool) -> None:
+    torch.manual_seed(1)
+    L, C = 40, 2
+    values = torch.randn(1, L, C, dtype=torch.float64)
+    values[torch.rand(values.shape) < 0.4] = NAN
+    times = (torch.rand(1, L, dtype=torch.float64) ** 3 * 2).cumsum(dim=1)
+    shown = around(values, times, 3, causal, interval=0.7)
+    steps = offsets(3, causal)
+    interval = float(torch.tensor(0.7, dtype=torch.float64))
+    for n in range(L):
+        for k, offset in enumerate(steps):
+            for c in range(C):
+                expected = slowly(values[0], times[0], offset * interval, n, c, causal)
+                assert abs(float(shown[0, n, k, c]) - expected) < 1e-9, (n, offset, c)
+
+
+def streaming(neighbours: int = 3) -> LFormer:
+    torch.manual_seed(0)
+    config = LFormerConfig(
+        inputs=2, outputs=2, rows="carried", neighbours=neighbours, causal=True, gate_norm="prefix", width=16, heads=2,
+    )  # fmt: skip
+    return LFormer(config).double().requires_grad_(False).eval()
+
+
+def ragged() -> tuple[Tensor, Tensor, Tensor]:
+    torch.manual_seed(2)
+    values = torch.randn(4, 50, 2, dtype=torch.float64)
+    values[torch.rand(values.shape) < 0.4] = NAN
+    gaps = torch.rand(4, 50, dtype=torch.float64) ** 4  # many rows within one typical interval, so `REACH` counts
+    return values, gaps.cumsum(dim=1), torch.tensor([50, 33, 1, 17])
+
+
+def test_whole_pieces_and_steps_agree() -> None:
+    model, (values, times, lengths) = streaming(), ragged()
+    model.rows.interval.fill_(1.5)
+    batch = IrregularBatch.build(values, times, lengths=lengths, dtype=torch.float64)
+    whole = model(batch)
+    state = model.init_state(1)
+    for n in range(50):
+        delta = times[:1, n] - times[:1, n - 1] if n else torch.zeros(1, dtype=torch.float64)
+        answer, state = model.step(values[:1, n], delta, state)
+    assert relative_error(answer, whole[:1]) < 1e-12
+    carried = None
+    for start, stop in ((0, 7), (7, 8), (8, 50)):
+        piece = IrregularBatch.build(
+            values[:, start:stop], times[:, start:stop], lengths=(lengths - start).clamp(0, stop - start),
+            t0=times[:, 0], dtype=torch.float64,
+        )  # fmt: skip
+        last, carried = model(piece, carried, return_state=True)
+    assert relative_error(last, whole) < 1e-12
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_padding_order_and_origin_change_nothing(causal: bool) -> None:
+    values, times, lengths = ragged()
+    rows = encoder(2, 3, causal)
+    alone = [
+        rows(IrregularBatch.build(values[i : i + 1, :n], times[i : i + 1, :n] + 1000, dtype=torch.float64)).rows[0]
+        for i, n in enumerate(lengths.tolist())
+    ]
+    order = torch.tensor([2, 0, 3, 1])
+    batch = IrregularBatch.build(values[order], times[order], lengths=lengths[order], dtype=torch.float64)
+    together = rows(batch.padded(60)).rows
+    for place, i in enumerate(order.tolist()):
+        assert torch.allclose(together[place, : lengths[i]], alone[i], atol=1e-9)
+
+
+def test_no_future_reaches_a_causal_row() -> None:
+    values, times, _ = ragged()
+    changed = values.clone()
+    changed[:, 30:] = 100.0
+    before, after = (around(v, times, 3, causal=True)[:, :30] for v in (values, changed))
+    assert torch.equal(before, after)
+
+
+def test_nor_does_a_later_row_of_the_same_stamp() -> None:
+    times = torch.tensor([[0.0, 1.0, 1.0]], dtype=torch.float64)
+    found = [
+        around(torch.tensor([[[1.0], [NAN], [last]]], dtype=torch.float64), times, 1, causal=True, interval=0.5)[0, 1]
+        for last in (5.0, -5.0)
+    ]
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize(("neighbours", "rows"), [(-1, "carried"), (3, "values")])
+def test_what_makes_no_sense_is_refused(neighbours: int, rows: str) -> None:
+    with pytest.raises(ValueError, match='neighbours must be at least 0, and 0 unless rows="carried"'):
+        LFormerConfig(inputs=1, outputs=1, neighbours=neighbours, rows=rows)  # type: ignore[arg-type]
