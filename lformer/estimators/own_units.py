@@ -16,7 +16,7 @@ from lformer.batch import IrregularBatch
 from lformer.metrics import targets_of, unseen_targets, weigh
 from lformer.nn import LFormer
 from lformer.nn.own_scale import OwnScale
-from lformer.nn.recent import Asked, Recent
+from lformer.nn.recent import Asked, RecentMeans
 from lformer.nn.rows import fit_clock
 from lformer.panel import Array, Panel
 from lformer.parts import Targets
@@ -103,7 +103,7 @@ def in_own_units(asked: Targets, series: Panel, scale: Scale, typical: torch.Ten
 def fit_start(model: LFormer, task: Task, batches: list[IrregularBatch]) -> None:
     """Begin training with the clock, the scales and the mixture of starts that are best for the training part."""
     start = model.persistence
-    if not isinstance(start, Recent):
+    if not isinstance(start, RecentMeans):
         return
     fit_clock(model, batches)
     start.fit((_asked(model, task, batch) for batch in batches), model.rows.interval)

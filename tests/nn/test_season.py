@@ -8,7 +8,7 @@ import torch
 
 from lformer import IrregularBatch, LFormer, LFormerConfig
 from lformer.nn.own_scale import LEAST, SHRINK, OwnScale, moments, quartiles
-from lformer.nn.recent import GAIN, SPANS, Asked, Recent
+from lformer.nn.recent import GAIN, SPANS, Asked, RecentMeans
 from lformer.nn.rows import RowEncoder, fit_clock
 from lformer.nn.season import LEVEL, RIDGES, Observations, Season, normal_equations, solve, weights
 
@@ -172,14 +172,14 @@ def test_series_a_thousand_times_as_large_begin_with_answers_a_thousand_times_as
     assert own.width == 3
 
 
-def known_and_asked() -> tuple[Recent, IrregularBatch]:
+def known_and_asked() -> tuple[RecentMeans, IrregularBatch]:
     times = torch.cat([torch.arange(60.0), torch.tensor([200.0])])[None].double()
     values = torch.arange(61.0)[None, :, None].double().expand(1, 61, 2).clone()
     values[0, 3:50:2, 1] = torch.nan
     batch = IrregularBatch.build(
         values, times, query_times=torch.tensor([[30.0, 59.5, 300.0, -4.0]]), dtype=torch.float64
     )
-    return Recent(2).double(), batch
+    return RecentMeans(2).double(), batch
 
 
 def test_a_recent_start_mixes_the_latest_value_and_means() -> None:
@@ -220,12 +220,12 @@ def test_the_mixture_begins_where_least_squares_says() -> None:
     encoder.set_scale(torch.zeros(2), torch.ones(2), torch.full((2,), -1e9), torch.full((2,), 1e9))
     encoded = encoder(batch)
     assert encoded.known is not None
-    start = Recent(2)
+    start = RecentMeans(2)
     start.fit([Asked(encoded.known, batch, values[:, 40:], torch.ones(50, 1, 2))], encoder.interval)
     share = torch.softmax(GAIN * start.mixture.detach(), dim=-1)
     assert float(share[0, 0]) > 0.7  # of a walk the latest value
     assert float(share[1, 2:].sum()) > 0.7  # of noise a long mean
-    never = Recent(2)
+    never = RecentMeans(2)
     never.fit([Asked(encoded.known, batch, values[:, 40:], torch.zeros(50, 1, 2))], encoder.interval)
     assert bool(torch.isfinite(never.mixture).all())
     assert len(RIDGES) > 2
