@@ -18,7 +18,7 @@ from lformer import tasks
 from lformer.estimators.base import LFormerEstimator, all_or_nothing, scale_of
 from lformer.estimators.inputs import require_dates
 from lformer.estimators.naive import RULES, in_deviations, naive
-from lformer.estimators.own_units import fit_start, own_weights, wants_own_scale, widened
+from lformer.estimators.own_units import fit_start, in_own_units, wants_own_scale, widened
 from lformer.evaluate import evaluate, predict
 from lformer.hiding import hide, random_rows
 from lformer.nn import LFormer, LFormerConfig
@@ -91,7 +91,10 @@ class _RecordEstimator(LFormerEstimator):
         return [self._decode(a[:n]) for a, n in zip(answers, lengths, strict=True)]
 
     def score(self, X: Any, y: None = None) -> float:
-        """Minus the mean squared error on rows of X that are hidden for it, in units of each channel's deviation."""
+        """Minus the mean squared error on rows of X that are hidden for it, in units of each channel's deviation.
+
+        For series on their own scale, in units of the spread of each series.
+        """
         check_is_fitted(self, "model_")
         part = self._with_hidden_rows(X)
         with self._answering() as model:
@@ -130,7 +133,7 @@ class _RecordEstimator(LFormerEstimator):
         scale = scale_of(self.model_)
         shown, asked = self._hide(panel, scale, seed=0, copies=1)
         if self.model_.config.series_scale:
-            asked = replace(asked, weights=own_weights(panel, scale, typical_spread(self.model_)))
+            asked = in_own_units(asked, panel, scale, typical_spread(self.model_))
         return self._part(shown, asked)
 
     @abstractmethod
@@ -158,7 +161,7 @@ class _RecordEstimator(LFormerEstimator):
         panel = panel.compact()
         shown, asked = self._hide(panel, scale, seed, self.n_copies)
         if self._own:
-            asked, task = replace(asked, weights=own_weights(panel, scale)), tasks.in_own_units(task)
+            asked, task = in_own_units(asked, panel, scale), tasks.in_own_units(task)
         return shown, asked, replace(task, shift=scale.shift.tolist(), scale=scale.scale.tolist())
 
     def _scale(self, train: Panel) -> Scale:
@@ -216,6 +219,8 @@ class LFormerInterpolator(_RecordEstimator):
         persistence: whether an answer starts from the line between the neighbouring observations. Signals with jumps
             and noise want it, as most records do; smooth, periodic ones may be better without: compare
             `validation_score_`.
+        series_scale: whether each series is read in units of its own level, spread and season, and its errors are
+            counted in its spread; "auto" if training series differ much in size, or a calendar tells of seasons.
         others: see `LFormerEstimator`.
 
     Example:
@@ -251,7 +256,11 @@ class LFormerForecaster(_RecordEstimator):
     Args:
         horizon: how far to look ahead, in the unit of the times; None takes half the span of each training series.
         n_copies: copies of each training series, each cut elsewhere: one `horizon` before its end, the others earlier.
-        persistence: whether an answer starts from the latest value of its channel.
+        persistence: whether an answer starts from the latest value of its channel; for series on their own scale, from
+            a mixture of it, of recent means and of the mean so far, on top of the season.
+        series_scale: whether each series is read in units of its own level, spread and season, and its errors are
+            counted in its spread; "auto" if training series differ much in size, or a calendar tells of seasons. A
+            streaming model cannot.
         others: see `LFormerEstimator`.
 
     Example:

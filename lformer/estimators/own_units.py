@@ -16,38 +16,57 @@ from lformer.batch import IrregularBatch
 from lformer.metrics import targets_of, unseen_targets, weigh
 from lformer.nn import LFormer
 from lformer.nn.own_scale import OwnScale
-from lformer.nn.recent import Asked, Recent
+from lformer.nn.recent import Asked, RecentMeans
 from lformer.nn.rows import fit_clock
 from lformer.panel import Array, Panel
+from lformer.parts import Targets
 from lformer.scaling import Scale
 from lformer.tasks import Task
 
-MOST = 0.5  # share of the variance that lies between series, from which on they are scaled by themselves
+LEVELS = 0.5  # share of the variance that lies between the levels of series, from which on they differ much
+SPREADS = 0.5  # deviation of the logarithms of their spreads, likewise
+FEW = 4  # values that say little of a spread
 WIDER = 10.0  # how far beyond the range of training a value of a larger series may lie
-SMALLEST = (
-    0.05  # of the typical spread: steadier series count no more than this, lest one that never changes counts all
-)
+SMALLEST = 0.2  # of the typical spread: steadier series count as if they had it, lest those that never change count all
 READ = 256  # series read at once
 
 
 def wants_own_scale(panel: Panel, scale: Scale) -> bool:
-    """Whether most of the variance of the scaled values lies between series, on the mean over channels.
+    """Whether the series are of very different size, in most channels: in level and in spread.
 
-    The share is that of the levels of series beyond what their means differ by chance.
+    Where levels differ alone, as the weights of patients do, starting from the latest value is enough.
     """
     panel = scale.apply(panel.compact())
     owner = np.repeat(np.arange(len(panel)), panel.lengths)
-    shares = []
+    apart = 0
     for c in range(len(panel.channels)):
         seen = np.ones(len(owner), bool) if panel.observed is None else panel.observed[:, c]
-        values, whose = panel.values[seen, c].astype(np.float64), owner[seen]
-        count = np.bincount(whose, minlength=len(panel))
-        series, total = int((count > 0).sum()), float(np.square(values - values.mean()).sum()) if len(values) else 0.0
-        if total > 0 and len(values) > series:
-            means = np.bincount(whose, values, minlength=len(panel)) / np.maximum(count, 1)
-            within = float(np.square(values - means[whose]).sum())
-            shares.append(1 - (within / (len(values) - series)) / (total / (len(values) - 1)))
-    return bool(shares) and float(np.mean(shares)) > MOST
+        share, factor = differences(panel.values[seen, c].astype(np.float64), owner[seen])
+        apart += share > LEVELS and factor > SPREADS
+    return 2 * apart > len(panel.channels)
+
+
+def differences(values: Array, owner: Array) -> tuple[float, float]:
+    """How series differ in level and in spread, from (N,) values and whose each is.
+
+    Returns:
+        The share of the variance that lies between the levels of series, and the deviation of the logarithms of their
+        spreads; of both, what few values differ by by chance is taken away.
+    """
+    _, owner = np.unique(owner, return_inverse=True)
+    count = np.bincount(owner)
+    if len(values) <= len(count) or not np.ptp(values):
+        return 0.0, 0.0
+    mean = np.bincount(owner, values) / count
+    square = np.bincount(owner, np.square(values - mean[owner]))
+    within, total = square.sum() / (len(values) - len(count)), np.square(values - values.mean()).sum()
+    some = (count > FEW) & (square > 0)
+    if not some.any():
+        return float(1 - within / (total / (len(values) - 1))), 0.0
+    freedom = count[some] - 1
+    logs = np.log(square[some] / freedom) / 2
+    by_chance = np.mean(1 / (2 * freedom))
+    return float(1 - within / (total / (len(values) - 1))), float(np.sqrt(max(logs.var() - by_chance, 0.0)))
 
 
 def widened(scale: Scale) -> Scale:
@@ -59,10 +78,11 @@ def widened(scale: Scale) -> Scale:
 
 
 @torch.no_grad()
-def own_weights(series: Panel, scale: Scale, typical: torch.Tensor | None = None) -> Array:
-    """(n, C) 1 / spread², in training deviations, of each series.
+def in_own_units(asked: Targets, series: Panel, scale: Scale, typical: torch.Tensor | None = None) -> Targets:
+    """What is asked, weighted by 1 / spread² of each series and channel, in training deviations; within its bounds.
 
     Args:
+        asked: at queries.
         series: whole ones, of which nothing is hidden, in their units: an error counts alike wherever they were cut.
         scale: of training.
         typical: (C,) spread of a series; that of these series if None.
@@ -72,14 +92,18 @@ def own_weights(series: Panel, scale: Scale, typical: torch.Tensor | None = None
         own.fit([(batch.values, batch.observed, None) for batch in _batches(scaled)])
     else:
         own.typical.copy_(typical)
-    spread = torch.cat([own(batch.values, batch.observed, None).spread for batch in _batches(scaled)])
-    return torch.maximum(spread, SMALLEST * own.typical).double().pow(-2).numpy()
+    found = [own(batch.values, batch.observed, None) for batch in _batches(scaled)]
+    spread, low, high = (torch.cat([getattr(one, name) for one in found]) for name in ("spread", "low", "high"))
+    weights = torch.maximum(spread, SMALLEST * own.typical).double().pow(-2).numpy()
+    assert asked.lengths is not None
+    least, most = (np.repeat(scale.shift + scale.scale * one.numpy(), asked.lengths, axis=0) for one in (low, high))
+    return replace(asked, values=np.clip(asked.values, least, most).astype(asked.values.dtype), weights=weights)
 
 
 def fit_start(model: LFormer, task: Task, batches: list[IrregularBatch]) -> None:
     """Begin training with the clock, the scales and the mixture of starts that are best for the training part."""
     start = model.persistence
-    if not isinstance(start, Recent):
+    if not isinstance(start, RecentMeans):
         return
     fit_clock(model, batches)
     start.fit((_asked(model, task, batch) for batch in batches), model.rows.interval)

@@ -2,9 +2,9 @@
 
     x' = (x - level) / spread - season(t),        answer = level + spread · (answer' + season(t))
 
-Level and spread are the mean and the deviation of what was observed of the series, the latter drawn towards that of a
-typical series where little was. The season is there if rows have marks, see `Season`. All of it reads the whole series,
-so no causal model can have it.
+Level and spread are the mean and the deviation of what was observed of the series, wild values at their bounds, the
+latter drawn towards that of a typical series where little was. The season is there if rows have marks, see `Season`.
+All of it reads the whole series, so no causal model can have it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from lformer.nn.season import Observations, Season
 
 SHRINK = 3.0  # observations that the spread of a typical series counts for
 LEAST = 1e-3  # of the typical spread: that of a series that never changes
+FAR = 10.0  # spreads of the middle half, or of a typical series, from the median: a value farther off counts as there
+ROUNDING = 1e-5  # in training deviations: values that differ by less are one
+HALF = 1.349  # between the quartiles of a normal distribution, in deviations
 
 
 class OwnConfig(Protocol):
@@ -58,6 +61,8 @@ class Own(NamedTuple):
     spread: Tensor  # (B, C)
     size: Tensor  # (B, C) the logarithm of the spread, 0 for a typical one
     waves: Tensor | None  # (B, C, M) the season, weights of the marks; None if there are no marks
+    low: Tensor  # (B, C) bounds of the values
+    high: Tensor
 
     def season(self, marks: Tensor | None) -> Tensor | None:
         """(B, N, M) -> (B, N, C), in units of the spread"""
@@ -67,7 +72,8 @@ class Own(NamedTuple):
 
     def remove(self, values: Tensor, observed: Tensor, marks: Tensor | None) -> Tensor:
         """(B, L, C) in units of the series, 0 where nothing was observed"""
-        own, season = (values - self.level[:, None]) / self.spread[:, None], self.season(marks)
+        inner = values.clamp(self.low[:, None], self.high[:, None])
+        own, season = (inner - self.level[:, None]) / self.spread[:, None], self.season(marks)
         return torch.where(observed, own if season is None else own - season, 0)
 
     def restore(self, answers: Tensor, marks: Tensor | None) -> Tensor:
@@ -106,22 +112,30 @@ class OwnScale(nn.Module):
 
     def forward(self, values: Tensor, observed: Tensor, marks: Tensor | None) -> Own:
         """(B, L, C), (B, L, C), (B, L, M)"""
-        level, deviation, count = moments(values, observed)
+        low, high = self.bounds(values, observed)
+        level, deviation, count = moments(values.clamp(low[:, None], high[:, None]), observed)
         typical, known = self.typical.to(values.dtype), (count - 1).clamp(min=0)
-        size = torch.log(torch.maximum(deviation / typical, deviation.new_tensor(LEAST))) * known / (known + SHRINK)
-        own = Own(level, typical * torch.exp(size), size, None)
+        size = torch.log((deviation / typical).clamp(min=LEAST)) * known / (known + SHRINK)
+        own = Own(level, typical * torch.exp(size), size, None, low, high)
         if self.season is None:
             return own
         assert marks is not None
         given = Observations(own.remove(values, observed, None), observed, marks.to(values.dtype))
         return own._replace(waves=self.season(given))
 
+    def bounds(self, values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, C) twice, beyond which a value of the series is taken for a mark or an error."""
+        low, middle, high = quartiles(values, observed)
+        reach = FAR * torch.maximum((high - low) / HALF, self.typical.to(values.dtype))
+        return middle - reach, middle + reach
+
     @torch.no_grad()
     def fit(self, series: Sequence[tuple[Tensor, Tensor, Tensor | None]]) -> None:
         """Take the typical spread, the median over training series, and their seasons, from what `forward` takes."""
         found = [moments(values, observed)[1:] for values, observed, _ in series]
         for c in range(self.channels):
-            seen = torch.cat([deviation[(count[:, c] > 1) & (deviation[:, c] > 0), c] for deviation, count in found])
+            seen = torch.cat([deviation[count[:, c] > 1, c] for deviation, count in found])
+            seen = seen[seen > ROUNDING]
             self.typical[c] = seen.median() if seen.numel() else 1.0
         if self.season is not None:
             given = []
@@ -130,6 +144,19 @@ class OwnScale(nn.Module):
                 own = self(values, observed, marks)._replace(waves=None)
                 given.append(Observations(own.remove(values, observed, None), observed, marks.to(values.dtype)))
             self.season.fit(given)
+
+
+def quartiles(values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(B, L, C) -> (B, C) lower quartile, median and upper quartile of what was observed; 0 if nothing was."""
+    B, L, C = values.shape
+    count = observed.sum(dim=1, keepdim=True)
+    if L == 0:
+        zero = values.new_zeros(B, C)
+        return zero, zero, zero
+    ordered = torch.where(observed, values, torch.inf).sort(dim=1).values
+    found = [ordered.gather(1, ((count - 1).clamp(min=0) * share).round().long())[:, 0] for share in (0.25, 0.5, 0.75)]
+    low, middle, high = (torch.where(count[:, 0] > 0, one, 0) for one in found)
+    return low, middle, high
 
 
 def moments(values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:

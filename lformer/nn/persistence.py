@@ -1,7 +1,7 @@
 """Persistence: answers in the units of the inputs start from a simple guess, and the model adds what it knows better.
 
     "latest"   the latest value of each channel, moved by a learned share towards the mean so far
-    "recent"   a learned mixture of the latest value, means of recent ones and the mean so far, see `Recent`
+    "recent"   a learned mixture of the latest value, means of recent ones and the mean so far, see `RecentMeans`
     "line"     between two observations the line that joins them; before the first the first, after the last as "latest"
 
 The guess at an observed entry is the observation itself.
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lformer.batch import IrregularBatch
 from lformer.nn.known import Ahead, Known
 from lformer.nn.query import rows_until
-from lformer.nn.recent import Recent
+from lformer.nn.recent import RecentMeans
 from lformer.nn.rows import Encoded
 
 PersistenceKind = Literal["none", "latest", "recent", "line"]
@@ -60,16 +60,16 @@ class Persistence(nn.Module):
         return guess if ahead is None else along_line(guess, now, ahead, times)
 
 
-def start_from_guess(head: nn.Sequential, channels: int, kind: str = "latest") -> Persistence | Recent:
+def start_from_guess(head: nn.Sequential, channels: int, kind: str = "latest") -> Persistence | RecentMeans:
     """Persistence for a model with this head, whose last layer then starts at 0: the first answer is the guess."""
     last = head[-1]
     assert isinstance(last, nn.Linear)
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)
-    return Recent(channels) if kind == "recent" else Persistence(channels)
+    return RecentMeans(channels) if kind == "recent" else Persistence(channels)
 
 
-def guess(persistence: Persistence | Recent, batch: IrregularBatch, encoded: Encoded, interval: Tensor) -> Tensor:
+def guess(persistence: Persistence | RecentMeans, batch: IrregularBatch, encoded: Encoded, interval: Tensor) -> Tensor:
     """The guess at every row, (B, L, C), or at the query times, (B, Q, C).
 
     Args:
@@ -80,7 +80,7 @@ def guess(persistence: Persistence | Recent, batch: IrregularBatch, encoded: Enc
     """
     known, ahead = encoded.known, encoded.ahead
     assert known is not None
-    if isinstance(persistence, Recent):
+    if isinstance(persistence, RecentMeans):
         return persistence(known, batch, interval)
     if batch.query_times is None:
         observed = batch.observed & batch.valid[..., None]

@@ -1,4 +1,4 @@
-"""Recent: answers start from a learned mixture of the latest value, recent means and the mean so far.
+"""RecentMeans: answers start from a learned mixture of the latest value, recent means and the mean so far.
 
 What is best hangs on the channel: of one that wanders the latest value, of one that is noisy a mean, and mostly
 something between. The guess at an observed entry is the observation itself.
@@ -31,7 +31,7 @@ class Asked(NamedTuple):
     weights: Tensor  # (B, Q, C) how much each counts
 
 
-class Recent(nn.Module):
+class RecentMeans(nn.Module):
     """The guess that a model's answer is added to, (B, N, C).
 
     `mixture` (C, 4) says how much of it is the latest value, the means of the last 8 and 32 typical intervals and the

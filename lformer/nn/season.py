@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 # How many observations the shared season counts for; the mean square of a sine is 1/2. The last one leaves no other.
 RIDGES = (3.0, 10.0, 30.0, 100.0, 1000.0, 1e6)
-CHUNK = 2048  # rows whose products of marks are held at once
 LEVEL = 1e-3  # so that a series without observations has a level
 
 
@@ -77,11 +76,12 @@ def normal_equations(given: Observations) -> tuple[Tensor, Tensor]:
     """XᵀX (B, C, 1 + M, 1 + M) and Xᵀy (B, C, 1 + M) of a level and the marks"""
     values, observed, marks = given
     x = torch.cat([torch.ones_like(marks[..., :1]), marks], dim=-1)  # (B, L, 1 + M)
-    seen = observed.to(values.dtype).transpose(1, 2)  # (B, C, L)
-    gram = values.new_zeros(*seen.shape[:2], x.shape[2] ** 2)
-    for piece, rows in zip(x.split(CHUNK, dim=1), seen.split(CHUNK, dim=2), strict=True):
-        gram = gram + rows @ (piece[..., :, None] * piece[..., None, :]).flatten(2)
-    return gram.unflatten(2, (x.shape[2], x.shape[2])), values.transpose(1, 2) @ x
+    C, K, seen = values.shape[2], x.shape[2], observed.to(values.dtype)
+    if C < K:  # whichever product of two is the smaller
+        gram = (seen[..., :, None] * x[..., None, :]).flatten(2).transpose(1, 2) @ x
+    else:
+        gram = seen.transpose(1, 2) @ (x[..., :, None] * x[..., None, :]).flatten(2)
+    return gram.reshape(-1, C, K, K), values.transpose(1, 2) @ x
 
 
 def solve(matrix: Tensor, right: Tensor) -> Tensor:

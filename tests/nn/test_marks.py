@@ -218,3 +218,31 @@ def test_an_empty_series_gets_a_finite_answer(choice: dict[str, Any]) -> None:
     y = model(whole({**made, **none, "lengths": torch.zeros(4, dtype=torch.int64)}))
     assert y.shape == (4, 6, 3)
     assert bool(torch.isfinite(y).all())
+
+
+def test_an_exported_model_takes_series_of_any_length() -> None:
+    model = model_of(CHOICES[3], "step").eval()
+
+    class Raw(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, values: Tensor, times: Tensor, lengths: Tensor, marks: Tensor) -> Tensor:
+            observed = ~torch.isnan(values)
+            batch = IrregularBatch(
+                values=torch.where(observed, values, 0.0), times=times, deltas=torch.diff(times, prepend=times[:, :1]),
+                observed=observed, lengths=lengths, start=times[:, 0], marks=marks,
+            )  # fmt: skip
+            return self.model(batch)
+
+    def raw(B: int, L: int, seed: int) -> tuple[Tensor, ...]:
+        made = arrays("step", B, L, seed)
+        return made["values"], made["times"] - made["times"][:, :1], torch.full((B,), L), made["marks"]
+
+    B, L = torch.export.Dim("B", min=2), torch.export.Dim("L", min=2)
+    shapes = {"values": {0: B, 1: L}, "times": {0: B, 1: L}, "lengths": {0: B}, "marks": {0: B, 1: L}}
+    exported = torch.export.export(Raw(), raw(3, 14, 0), dynamic_shapes=shapes).module()
+    for size, length, seed in ((3, 14, 0), (5, 9, 1), (2, 31, 2)):
+        given = raw(size, length, seed)
+        assert relative_error(exported(*given), Raw()(*given)) < TIGHT
