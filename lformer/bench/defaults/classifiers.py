@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -17,18 +17,6 @@ from lformer.evaluate import predict
 from lformer.panel import Array, Panel
 from lformer.parts import PanelPart, Targets
 from lformer.tasks import classify
-
-
-class Method(Protocol):
-    """What is compared: it learns from the training part of a problem, and answers for its test part."""
-
-    def fit(self, problem: Problem) -> None:
-        """Learn; the truth is not there."""
-        ...
-
-    def answer(self, problem: Problem) -> Answers:
-        """Answer for the test series."""
-        ...
 
 
 class OnGrid:
