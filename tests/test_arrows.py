@@ -40,7 +40,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     },
     "bench": {
         "sealed", "ops", "batch", "parts", "metrics", "allocator", "cuda_graphs", "devices", "nn", "baselines", "data",
-        "tasks", "evaluate", "train", "panel", "estimators",
+        "tasks", "evaluate", "train", "panel", "estimators", "covariates", "splitting", "hiding",
     },
     "cli": {"sealed", "bench", "data", "doctor", "estimators", "panel"},
 }  # fmt: skip

@@ -1,0 +1,61 @@
+"""The estimators as they come: nothing is said to them but what is asked, on which device, and a seed."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from lformer.bench.defaults.classifiers import of_probabilities
+from lformer.bench.defaults.measures import Answers
+from lformer.bench.defaults.problem import Kind, Problem
+from lformer.estimators import (
+    LFormerClassifier,
+    LFormerForecaster,
+    LFormerInterpolator,
+    LFormerPointClassifier,
+    LosesToNaiveWarning,
+)
+from lformer.panel.stamps import stamps
+
+ESTIMATORS: dict[Kind, type[Any]] = {
+    "series": LFormerClassifier,
+    "rows": LFormerPointClassifier,
+    "forecast": LFormerForecaster,
+    "interpolate": LFormerInterpolator,
+}
+
+
+class Defaults:
+    """The estimator for a kind of problem; `notes` is what it says of its fit."""
+
+    def __init__(self, seed: int, device: str) -> None:
+        self._given = {"random_state": seed, "device": device}
+        self.notes: dict[str, Any] = {}
+
+    def fit(self, problem: Problem) -> None:
+        """Train. A forecaster is told how far ahead it will be asked, which is no setting but the question."""
+        asked = {"horizon": problem.horizon} if problem.kind == "forecast" else {}
+        self._model = ESTIMATORS[problem.kind](**self._given, **asked)
+        labels = (problem.labels,) if problem.kind in ("series", "rows") else ()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LosesToNaiveWarning)  # the table says so
+            self._model.fit(problem.train, *labels)
+        self.notes = {
+            "estimator": type(self._model).__name__,
+            "epochs": int(self._model.n_iter_),
+            "validation_score": float(self._model.validation_score_),
+            "naive": str(self._model.naive_),
+            "naive_score": float(self._model.naive_score_),
+        }
+
+    def answer(self, problem: Problem) -> Answers:
+        """What `predict` says."""
+        test = problem.test
+        if problem.kind == "series":
+            return of_probabilities(self._model.classes_, np.asarray(self._model.predict_proba(test)))
+        if problem.kind == "rows":
+            return Answers(said=self._model.predict(test))
+        times = [stamps(asked, begin, test.unit) for asked, begin in zip(problem.asked, test.origin, strict=True)]
+        return Answers(said=self._model.predict(test, query_times=times))

@@ -1,0 +1,102 @@
+"""`lformer bench defaults` and `lformer bench defaults-table`: do the defaults win?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from lformer.cli.common import clear_errors, console
+
+if TYPE_CHECKING:
+    from lformer.bench.defaults.run import Outcome
+
+Out = Annotated[Path, typer.Option("--out", help="Folder of the records.")]
+RECORDS = Path("results/defaults")
+
+
+def defaults(
+    sets: Annotated[str, typer.Option(help="Names of sets, separated by commas; all that are here if none.")] = "",
+    methods: Annotated[str, typer.Option(help="Names of methods, separated by commas; all if none.")] = "",
+    seeds: Annotated[str, typer.Option(help="Such as 0, 0,1 or 0-2; what is not random is run once.")] = "0-2",
+    folds: Annotated[
+        bool, typer.Option("--folds", help="Score on validation folds of the training part, not on the test part.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="Of lformer: auto, cpu or gpu.")] = "auto",
+    workers: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 1,
+    out: Out = RECORDS,
+) -> None:
+    """The estimators with their defaults beside what a user would try instead: a record per set, method and seed.
+
+    What has a record is skipped. Exit codes: 0 all is done or cannot be, 1 some failed or what was named is not here,
+    2 the request was wrong, 130 and 143 stopped by Ctrl-C and SIGTERM: the same command goes on.
+    """
+    from lformer.bench import grid
+    from lformer.bench.defaults import run
+    from lformer.bench.engine import exit_on_signals
+
+    with clear_errors():
+        wanted = run.cells(_names(sets), _names(methods), grid.seeds(seeds), folds=folds)
+        try:
+            with exit_on_signals(), closing(run.run(wanted, out, device=device, workers=workers)) as outcomes:
+                ended = _watched(outcomes, len(wanted))
+        except SystemExit:
+            console.print("Stopped. The same command goes on with what has no record yet.")
+            raise
+    failed = [outcome for outcome in ended if outcome.status == "failed"]
+    absent = [outcome for outcome in ended if outcome.status == "not here" and sets]
+    for outcome in failed + absent:
+        _print(f"  {outcome.cell}: {outcome.status}, {outcome.note}")
+    if failed or absent:
+        raise typer.Exit(1)
+
+
+def defaults_table(
+    out: Out = RECORDS,
+    write: Annotated[
+        Path | None,
+        typer.Option(help="A Markdown page with the marks <!-- defaults --> and <!-- /defaults -->, to fill."),
+    ] = None,
+) -> None:
+    """Scores with standard errors and ranks, and seconds, from the records."""
+    from lformer.bench.defaults import records, table
+
+    with clear_errors():
+        found = records.read_all(out)
+        if write is None:
+            print(table.tables(found))
+            return
+        write.write_text(table.filled(write.read_text(encoding="utf-8"), found), encoding="utf-8")
+        console.print(f"Tables: {write}")
+
+
+def _watched(outcomes: Iterable[Outcome], count: int) -> list[Outcome]:
+    """How the cells ended, shown on the way there."""
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
+    ended = []
+    with Progress(*columns, console=console) as bar:
+        total = bar.add_task(f"{count} cells", total=count)
+        for outcome in outcomes:
+            if outcome.status == "running":
+                bar.update(total, description=str(outcome.cell))
+                continue
+            ended.append(outcome)
+            bar.advance(total)
+            if outcome.status != "skipped":
+                _print(f"{outcome.cell}: {outcome.status}  {outcome.note}")
+    if skipped := sum(outcome.status == "skipped" for outcome in ended):
+        console.print(f"{skipped} of {count} cells had their records.")
+    return ended
+
+
+def _print(line: str) -> None:
+    console.print(escape(line), highlight=False, soft_wrap=True)
+
+
+def _names(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
