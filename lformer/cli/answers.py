@@ -10,7 +10,7 @@ import pandas as pd
 
 from lformer.cli import read_table
 from lformer.cli.common import UsageError
-from lformer.panel import Panel
+from lformer.panel import MissingValues, Panel
 from lformer.sealed import write_whole
 
 
@@ -25,8 +25,13 @@ def columns_of(model: Path, kept: dict[str, Any], given: dict[str, Any]) -> dict
     return columns
 
 
-def new_series(table: pd.DataFrame, columns: dict[str, Any], estimator: Any, file: Path, free: bool) -> Panel:
-    """The series of a new table; a channel that has no column is unobserved, unless its column was asked for."""
+def new_series(
+    table: pd.DataFrame, columns: dict[str, Any], like: Any, missing: MissingValues, file: Path, free: bool
+) -> Panel:
+    """The series of a new table, with channels and unit `like` a panel or the features of a model.
+
+    A channel that has no column is unobserved, unless its column was asked for.
+    """
     value = columns["value"]
     if isinstance(value, list) and free:
         columns = {**columns, "value": [name for name in value if name in table.columns] or value}
@@ -34,8 +39,7 @@ def new_series(table: pd.DataFrame, columns: dict[str, Any], estimator: Any, fil
     named = [columns["id"], columns["time"], columns["channel"], *given]
     read_table.require_columns(table, [name for name in named if name], file)
     static, table = read_table.take_static(table, columns["id"], columns["static"], file)
-    features, missing = estimator.features_, estimator.missing_values
-    return read_table.series(table, columns, static, missing, features.channels, features.unit or None)
+    return read_table.series(table, columns, static, missing, like.channels, like.unit or None)
 
 
 def answer_table(estimator: Any, panel: Panel, columns: dict[str, Any]) -> pd.DataFrame:

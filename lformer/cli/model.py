@@ -203,7 +203,8 @@ def predict(
         if not asks and (at or queries):
             raise UsageError(f"--at and --queries are for models that interpolate or forecast; {model} does neither.")
         table = read_table.read(file, columns["time"])
-        panel = answers.new_series(table, columns, estimator, file, free=not value)
+        like, missing = estimator.features_, estimator.missing_values
+        panel = answers.new_series(table, columns, like, missing, file, free=not value)
         asked = read_table.queries(panel, at or [], queries, columns) if asks else []
         if asks:
             told = answers.asked_table(estimator, panel, asked, columns)
@@ -268,7 +269,8 @@ def _pretrained(panel: Panel, train: Array, file: Path, columns: dict[str, Any],
     from lformer.cli import answers, read_table
     from lformer.estimators import pretrain
 
-    others = answers.new_series(read_table.read(file, columns["time"]), columns, panel, file, free=True)
+    table = read_table.read(file, columns["time"])
+    others = answers.new_series(table, columns, panel, training["missing_values"], file, free=True)
     others = others[~np.isin(others.ids.astype(str), panel.ids.astype(str))]
     if not len(others):
         raise ValueError(f"{file} must hold series of other ids than the table with the targets; it has none.")
