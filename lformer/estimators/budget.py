@@ -14,7 +14,7 @@ EPOCHS = 40  # passes over the series, if that is neither too little nor too muc
 LEAST, MOST = 1000, 2500  # steps in all; but every series is seen PASSES times
 PASSES = 3
 GROUPS = 3  # batches in a pass at least, so that few series do not come all at once
-LATE, GAIN = 0.1, 0.02  # a run that gained more than this share in its last epochs had not converged
+LATE, GAIN = 0.1, 0.02  # a run that gained more than this share of all its gain in its last epochs had not converged
 
 
 class Budget(NamedTuple):
@@ -48,7 +48,7 @@ def warn_if_unfinished(estimator: str, task: Task, history: History, epochs: int
     if len(history) < epochs or len(history) <= 2 * late:  # it stopped by itself, or is too short to tell
         return False
     before, after = (rows[best_epoch(rows, task)][task.monitor] for rows in (history[:-late], history))
-    unfinished = abs(after - before) > GAIN * abs(before)
+    unfinished = abs(after - before) > GAIN * abs(after - history[0][task.monitor])
     if unfinished:
         warnings.warn(
             f"{estimator} had not converged: {task.monitor} on the validation series went from {before:.4g} to "

@@ -40,7 +40,7 @@ def history(values: list[float]) -> list[dict[str, float]]:
 
 def test_a_run_that_still_gains_says_so() -> None:
     task = replace(tasks.classify(2, "series"), monitor="cross_entropy")
-    falling = history([1 / (1 + n) for n in range(20)])
+    falling = history([1 - n / 40 for n in range(20)])
     with pytest.warns(ConvergenceWarning, match=r"Model had not converged: cross_entropy .* max_epochs=40, or more"):
         assert warn_if_unfinished("Model", task, falling, 20)
     with warnings.catch_warnings():
