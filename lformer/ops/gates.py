@@ -130,7 +130,8 @@ def normalise_decay(
     if total is not None:
         after = total + after
 
-    checks.total_fits(after)
+    if norm != "none":  # which shares nothing out
+        checks.total_fits(after)
     if norm == "sequence":
         decay = _share(u, after[:, None])
     elif norm == "prefix":

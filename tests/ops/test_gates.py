@@ -421,3 +421,5 @@ def test_a_total_in_float64_goes_on_in_float64_and_the_decay_stays_narrow() -> N
 def test_a_sum_beyond_all_floats_is_refused(norm: GateNorm, dtype: torch.dtype, u: float) -> None:
     with pytest.raises(OverflowError, match=r"the decays of row 0 \(head 0\) sum to more than .* larger unit of time"):
         normalise_decay(torch.full((1, 2, 1), u, dtype=dtype), norm)
+    given = torch.full((1, 2, 1), u, dtype=dtype)
+    assert torch.equal(normalise_decay(given, "none"), given)
