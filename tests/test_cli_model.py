@@ -432,3 +432,23 @@ def test_a_pretrained_model_predicts_nothing_by_itself(tmp_path: Path) -> None:
     file = str(written(table, tmp_path / "labs.csv"))
     ask = ("predict", str(tmp_path / "model"), file, "--out", str(tmp_path / "p.csv"), *LONG)
     assert "predicts nothing by itself" in refused(*ask, code=2)
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_dates_with_and_without_a_zone_are_asked_for_by_text(tmp_path: Path, zone: str | None, suffix: str) -> None:
+    rng = np.random.default_rng(0)
+    days = pd.date_range("2024-03-01", periods=30, freq="D", tz="UTC" if suffix == "csv" and zone else zone)
+    rows = [{"who": f"s{i:02d}", "when": day, "x": float(rng.normal(i + 5))} for i in range(12) for day in days]
+    table = written(pd.DataFrame(rows), tmp_path / f"sales.{suffix}")
+    fit(table, "--id", "who", "--time", "when", "--value", "x", "--task", "forecast", "--horizon", "7D")
+    model = load(tmp_path / "model")
+    assert "weekday" in model.features_.marks.periods
+    assert (model.features_.marks.zone is None) == (zone is None)
+    told = predict(table, "--at", "2024-04-02", "--at", "2024-04-03T12:00")
+    panel = Panel.from_long(pd.DataFrame(rows), id="who", time="when", value="x")
+    asked = pd.DatetimeIndex(["2024-04-02", "2024-04-03 12:00"], tz=panel.zone)  # on the wall of the series
+    np.testing.assert_allclose(told["x"], np.concatenate(model.predict(panel, asked))[:, 0], rtol=1e-4)
+    listed = pd.DataFrame({"who": ["s03", "s01"], "when": ["2024-04-02", "2024-04-02"]})
+    some = predict(table, "--queries", str(written(listed, tmp_path / "q.csv")))
+    np.testing.assert_allclose(some["x"], told["x"].to_numpy()[[2, 6]], rtol=1e-4)

@@ -12,6 +12,7 @@ from lformer import doctor
 from lformer.cli.common import UsageError
 from lformer.panel import Array, MissingValues, Panel
 from lformer.panel.stamps import as_stamps, one_of
+from lformer.panel.zones import zone_of
 
 FEW = 10  # at most so many different whole numbers are taken for classes
 
@@ -196,26 +197,34 @@ def horizon(text: str, panel: Panel) -> float:
 
 
 def queries(panel: Panel, at: list[str], table: Path | None, columns: dict[str, Any]) -> list[Any]:
-    """The stamps asked of each series: the same for all, or those of a table with ids and stamps."""
+    """The stamps asked of each series, in UTC: the same for all, or those of a table with ids and stamps.
+
+    What has no time zone is in that of the series.
+    """
     if bool(at) == (table is not None):
         raise UsageError("this model answers at times asked for: give either --at TIME or --queries FILE.")
     if table is None:
-        stamps = _stamps(at, panel.origin.dtype.kind)
+        stamps = _stamps(at, panel.origin.dtype.kind, panel.zone)
         return [stamps] * len(panel)
     asked = read(table, time=columns["time"])
     require_columns(asked, [columns["id"], columns["time"]], table)
-    clock, owner = as_stamps(asked[columns["time"]], f"column {columns['time']!r}"), asked[columns["id"]]
+    stamps, owner = asked[columns["time"]], asked[columns["id"]]
+    if panel.zone is not None and getattr(stamps.dtype, "kind", "") == "M" and zone_of(stamps) is None:
+        stamps = stamps.dt.tz_localize(panel.zone)
+    clock = as_stamps(stamps, f"column {columns['time']!r}")
     if strange := sorted(set(owner.unique()) - set(panel.ids.tolist()), key=str):
         raise ValueError(f"{table} asks for ids that have no observations, among them {strange[:5]}.")
     return [clock[(owner == name).to_numpy()] for name in panel.ids.tolist()]
 
 
-def _stamps(at: list[str], kind: str) -> Array:
+def _stamps(at: list[str], kind: str, zone: str | None) -> Array:
     try:
         if kind == "m":
             return pd.to_timedelta(at).to_numpy()
         if kind == "M":
-            return as_stamps(pd.to_datetime(at, format="ISO8601", utc=True), "--at")
+            dates = [pd.to_datetime(text, format="ISO8601") for text in at]
+            local = [date if date.tzinfo else date.tz_localize(zone or "UTC") for date in dates]
+            return as_stamps(pd.to_datetime(local, utc=True), "--at")
         return np.array([float(text) for text in at])
     except (ValueError, TypeError) as error:
         form = {"M": "ISO 8601", "m": "a duration"}.get(kind, "a number")
