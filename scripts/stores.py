@@ -130,7 +130,7 @@ def main() -> None:
         for seed in range(given.seeds):
             settings = {name: SETTINGS[name] for name in given.only if level == "wandering" or name == "defaults"}
             for name, error in assess(seed, level, settings, change).items():
-                errors.setdefault(level, {}).setdefault(name, []).append(round(error, 5))
+                errors.setdefault(level, {}).setdefault(name, []).append(round(error, 4))
     record = {
         "errors": errors,
         "versions": {"lformer": __version__, "torch": torch.__version__},
