@@ -110,6 +110,15 @@ def test_the_forecasts_beside_simple_rules_are_the_committed_record() -> None:
     assert shown.strip() == script("forecasts.py").table(record("forecasts.json"))
 
 
+def test_the_stores_beside_simple_rules_are_the_committed_record() -> None:
+    text, stores = (ROOT / "docs" / "guides" / "forecast.md").read_text(), record("stores.json")
+    shown = text.split("<!-- stores -->")[1].split("<!-- /stores -->")[0]
+    assert shown.strip() == script("stores.py").table(stores)
+    for errors in stores["errors"].values():
+        best = min(sum(found) for name, found in errors.items() if "weekday" in name)
+        assert sum(errors["defaults"]) < 1.02 * best
+
+
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
 def test_every_link_and_picture_exists(name: str) -> None:
     found = re.findall(r"\]\(([^)#]+)\)", (ROOT / name).read_text())
