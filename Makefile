@@ -1,5 +1,6 @@
 # Everything a fresh machine needs is Python 3.11 or 3.12 and make. The first target that runs builds .venv from the pins.
 PYTHON ?= python3
+THREADS ?= 1
 VENV := .venv
 READY := $(VENV)/.ready
 BIN := $(VENV)/bin
@@ -9,8 +10,8 @@ BIN := $(VENV)/bin
 demo: $(READY)  ## train on noisy irregular spirals for two minutes; look at runs/demo/
 	$(BIN)/lformer demo
 
-test: $(READY)  ## the whole test suite, a file to each of up to four processes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+test: $(READY)  ## the whole test suite, a file to each of up to four processes of THREADS threads
+	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # With the Python that has the machine's CUDA build of torch, not the pinned one. cuBLAS asks for the workspace setting.
 test-gpu:  ## the tests that need a CUDA device
