@@ -12,6 +12,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from lformer.nn.neighbours import Recent
+    from lformer.nn.summaries import Seen
 
 
 class Known(NamedTuple):
@@ -36,6 +37,10 @@ class Known(NamedTuple):
         """(B, L + 1, C) -> (B, L, C), without what was known before the first row"""
         return Known(*(field[:, 1:] for field in self))
 
+    def before_rows(self) -> Known:
+        """(B, L + 1, C) -> (B, L, C), without what was known after the last row"""
+        return Known(*(field[:, :-1] for field in self))
+
     def squeeze(self) -> Known:
         """(B, 1, C) -> (B, C)"""
         return Known(*(field.squeeze(1) for field in self))
@@ -48,6 +53,7 @@ class Past(NamedTuple):
     rows: Tensor  # (B,) how many there were
     known: Known  # (B, C)
     recent: Recent | None = None  # the latest rows, where rows show their neighbours
+    seen: Seen | None = None  # (B, C) where summaries are taken
 
 
 def nothing_known(batch: int, channels: int, like: Tensor, clock: torch.dtype) -> Known:

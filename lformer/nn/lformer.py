@@ -22,6 +22,7 @@ from lformer.nn.predictor import Answer, Pool, Pooling, head
 from lformer.nn.query import Merged, check_answer, merge
 from lformer.nn.rows import Encoded, RowEncoder, Rows, check_rows
 from lformer.nn.softmax import SoftmaxAttention
+from lformer.nn.summaries import Seen, Summaries, nothing_seen
 from lformer.ops import GateNorm, checks
 
 TimeMixer = Literal["liquid", "softmax"]
@@ -43,9 +44,11 @@ class LFormerConfig:
         statics: S, numbers of static covariates, from `batch.static`.
         marks: M, numbers known in advance of every row and query, such as the calendar, from `batch.marks`; the paper
             has none.
+        summaries: whether an answer per series also hangs on the mean, range and the like of each channel, see
+            `Summaries`; needs rows="carried".
         series_scale: whether values, and answers in their units, are in units of their own series, see `OwnScale`.
-        persistence: "latest", "recent" or "line" adds the answer to a simple guess in the units of the inputs, see
-            `Persistence`; "none" is the paper's.
+        persistence: "latest", "recent", "line" or "wave" adds the answer to a simple guess in the units of the inputs,
+            see `Persistence`; "none" is the paper's.
         width, depth, heads: D, number of mixers, H.
         hidden: inner width of the channel mixer; 2.75 D if None.
         embedder, embedder_layers, time_embedding: see `Embedder`.
@@ -67,6 +70,7 @@ class LFormerConfig:
     neighbours: int = 0
     statics: int = 0
     marks: int = 0
+    summaries: bool = False
     series_scale: bool = False
     persistence: PersistenceKind = "none"
     width: int = 64
@@ -111,11 +115,17 @@ class LFormerConfig:
             )
         if self.marks < 0 or (self.marks and self.embedder == "frames"):
             raise ValueError(f'marks must be at least 0, and 0 with embedder="frames"; got {self.marks}.')
+        if self.summaries and (self.rows != "carried" or self.answer != "series"):
+            raise ValueError(
+                'summaries=True needs rows="carried" and answer="series"; got '
+                f"rows={self.rows!r} and answer={self.answer!r}."
+            )
         if self.series_scale:
             check_own_scale(self)
-        if self.persistence == "line" and self.causal:
+        if self.persistence in ("line", "wave") and self.causal:
             raise ValueError(
-                'persistence="line" reads the next observation, which a causal model must not. Use "latest".'
+                f'persistence="{self.persistence}" reads the next observation, which a causal model must not. '
+                'Use "latest".'
             )
         if self.persistence == "recent" and self.causal:
             raise ValueError(
@@ -163,11 +173,12 @@ class State(NamedTuple):
     known: Known | None  # (B, C) of each channel, where rows or answers need it
     static: Tensor | None  # (B, S) covariates
     recent: Recent | None = None  # the latest rows, where rows show their neighbours
+    seen: Seen | None = None  # (B, C) what summaries need beyond what is known
 
     @property
     def past(self) -> Past | None:
         """What the row encoder goes on from; None where it keeps nothing."""
-        return None if self.known is None else Past(self.time, self.rows, self.known, self.recent)
+        return None if self.known is None else Past(self.time, self.rows, self.known, self.recent, self.seen)
 
 
 class LFormer(nn.Module):
@@ -195,6 +206,12 @@ class LFormer(nn.Module):
             config.series_scale,
             config.neighbours,
             config.causal,
+            config.summaries,
+        )
+        self.summaries = (
+            Summaries(config.inputs, config.statics, config.width, config.outputs, config.dropout)
+            if config.summaries
+            else None
         )
         self.embedder = Embedder(
             self.rows.width, config.width, config.embedder, config.embedder_layers, config.time_embedding
@@ -262,7 +279,9 @@ class LFormer(nn.Module):
         last = None if encoded.known is None else encoded.known.at(batch.lengths[:, None]).squeeze()
         static = batch.static if state is None else state.static
         pooled = pooled.to(checks.exact_dtype(x.device))
-        return prediction, State(tuple(layers), _last_time(batch, state), count, pooled, last, static, encoded.recent)
+        return prediction, State(
+            tuple(layers), _last_time(batch, state), count, pooled, last, static, encoded.recent, encoded.seen
+        )
 
     def path(self, batch: IrregularBatch, state: State | None = None) -> str:
         """What `forward` runs here: "fused mixer", or else the backend of the time mixers ("fused", "parallel", …)."""
@@ -290,6 +309,7 @@ class LFormer(nn.Module):
             known=known,
             static=static,
             recent=nothing_recent(known) if self.config.neighbours and known is not None else None,
+            seen=nothing_seen(known) if self.config.summaries and known is not None else None,
         )
 
     def step(self, values: Tensor, delta: Tensor, state: State, marks: Tensor | None = None) -> tuple[Tensor, State]:
@@ -322,7 +342,7 @@ class LFormer(nn.Module):
             x = self.pool(pooled, count).to(x.dtype)
         answer = _finite(self._from_guess(self.head(x)[:, None], row, encoded)[:, 0])
         last = None if encoded.known is None else encoded.known.after_rows().squeeze()
-        return answer, State(tuple(layers), time, count, pooled, last, state.static, encoded.recent)
+        return answer, State(tuple(layers), time, count, pooled, last, state.static, encoded.recent, encoded.seen)
 
     @property
     def blocks(self) -> list[LiquidMixer]:
@@ -347,6 +367,12 @@ class LFormer(nn.Module):
 
     def _from_guess(self, prediction: Tensor, batch: IrregularBatch, encoded: Encoded) -> Tensor:
         """The answers, added to what one would say without a model where that is wanted."""
+        if self.summaries is not None:
+            assert encoded.known is not None
+            assert encoded.seen is not None
+            last = encoded.known.at(batch.lengths[:, None]).squeeze()
+            added = self.summaries(last, encoded.seen, batch.static)
+            prediction = prediction + added.reshape(len(added), *[1] * (prediction.ndim - 2), -1)
         if self.persistence is not None:
             prediction = prediction + guess(self.persistence, batch, encoded, self.rows.interval)
         if encoded.own is not None:

@@ -50,30 +50,36 @@ def offsets(count: int, causal: bool) -> list[int]:
     return before if causal else [*before, *range(1, count + 1)]
 
 
-def around_rows(
-    values: Tensor, observed: Tensor, times: Tensor, lengths: Tensor, known: Known, interval: Tensor, count: int
+def around(
+    moments: Tensor,
+    level: Tensor,
+    times: Tensor,
+    lengths: Tensor,
+    known: Known,
+    ahead: Ahead,
+    interval: Tensor,
+    count: int,
 ) -> Tensor:
-    """How much each channel differed from its latest value around each row, in a model that reads the whole series.
+    """How much each channel differed from its level around each moment, in a model that reads the whole series.
 
     Args:
-        values: (B, L, C) scaled, 0 where nothing was observed.
-        observed: (B, L, C) bool.
-        times: (B, L).
+        moments: (B, N) of rows or queries.
+        level: (B, N, C) what each channel is compared with.
+        times: (B, L) of the rows.
         lengths: (B,).
         known: (B, L + 1, C) before the first and after each row.
+        ahead: (B, L + 1, C) likewise.
         interval: () the typical one.
         count: neighbours on either side.
 
     Returns:
-        (B, L, 2 · count · C); 0 beyond the first and the last observation of a channel.
-    """
-    ahead = look_ahead(values, observed, times)
+        (B, N, 2 · count · C); 0 beyond the first and the last observation of a channel.
+    """  # fmt: skip
     steps = torch.tensor(offsets(count, causal=False), device=times.device, dtype=times.dtype)
-    asked = (times[..., None] + steps * interval.to(times.dtype)).flatten(1)  # (B, L · 2 count)
+    asked = (moments[..., None] + steps * interval.to(times.dtype)).flatten(1)  # (B, N · 2 count)
     index = rows_until(times, lengths, asked)
-    found = _on_line(_at(known, index), ahead.at(index), asked).unflatten(1, (times.shape[1], len(steps)))
-    latest = known.after_rows().latest[:, :, None]
-    return torch.where(torch.isnan(found), 0, found - latest).flatten(2)
+    found = on_line(at_index(known, index), ahead.at(index), asked).unflatten(1, (moments.shape[1], len(steps)))
+    return torch.where(torch.isnan(found), 0, found - level[:, :, None]).flatten(2)
 
 
 def before_rows(
@@ -96,7 +102,7 @@ def before_rows(
     then = ahead.at(index)
     own = rows.repeat_interleave(count)[:, None]  # by number, not by time: of equal stamps the later row is yet to come
     then = then._replace(time=torch.where(then.row <= own, then.time, torch.inf))
-    found = _on_line(_at(known, index), then, asked.flatten(1)).unflatten(1, (L, count))
+    found = on_line(at_index(known, index), then, asked.flatten(1)).unflatten(1, (L, count))
     latest = known.latest[:, REACH + 1 :, None]
     last = lengths[:, None] + torch.arange(REACH, device=times.device)  # (B, REACH), not the padding
     wide = last[..., None].expand(-1, -1, C)
@@ -106,20 +112,20 @@ def before_rows(
     return torch.where(torch.isnan(found), 0, found - latest).flatten(2), kept
 
 
-class _Latest(NamedTuple):
+class Latest(NamedTuple):
     """Of `Known` what is needed here, which spares memory."""
 
     value: Tensor
     time: Tensor
 
 
-def _at(known: Known, index: Tensor) -> _Latest:
+def at_index(known: Known, index: Tensor) -> Latest:
     """(B, N, C), (B, M) -> (B, M, C)"""
     where = index[..., None].expand(-1, -1, known.latest.shape[-1])
-    return _Latest(known.latest.gather(1, where), known.time.gather(1, where))
+    return Latest(known.latest.gather(1, where), known.time.gather(1, where))
 
 
-def _on_line(now: _Latest, ahead: Ahead, times: Tensor) -> Tensor:
+def on_line(now: Latest, ahead: Ahead, times: Tensor) -> Tensor:
     """(B, N, C) on the line between the observations around a moment; NaN before the first and after the last."""
     between = torch.isfinite(now.time) & torch.isfinite(ahead.time)
     reach = torch.where(between, ahead.time - now.time, 1).clamp(min=torch.finfo(now.time.dtype).tiny)

@@ -3,6 +3,7 @@
     "latest"   the latest value of each channel, moved by a learned share towards the mean so far
     "recent"   a learned mixture of the latest value, means of recent ones and the mean so far, see `RecentMeans`
     "line"     between two observations the line that joins them; before the first the first, after the last as "latest"
+    "wave"     the same, but in a series whose wave foretells its observations better than their neighbours do, the wave
 
 The guess at an observed entry is the observation itself.
 """
@@ -19,8 +20,11 @@ from lformer.nn.known import Ahead, Known
 from lformer.nn.query import rows_until
 from lformer.nn.recent import RecentMeans
 from lformer.nn.rows import Encoded
+from lformer.nn.waves import Wave
 
-PersistenceKind = Literal["none", "latest", "recent", "line"]
+PersistenceKind = Literal["none", "latest", "recent", "line", "wave"]
+BETTER = 0.25  # what a wave must be trusted to count for half: 1.6 times the squared error is the line's
+SHARP = 8.0
 
 
 def along_line(guess: Tensor, now: Known, ahead: Ahead, times: Tensor) -> Tensor:
@@ -37,15 +41,21 @@ class Persistence(nn.Module):
     """The guess that a model's answer is added to, (B, N, C).
 
     `share` says by how much the guess moves from the latest value to the mean so far, `default` is the guess for what
-    was never observed; both are learned, by channel.
+    was never observed, `threshold` how much better a wave must be than the line to take half of each; all are learned,
+    by channel.
     """
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, kind: PersistenceKind = "latest") -> None:
         super().__init__()
+        self.kind = kind
         self.share = nn.Parameter(torch.zeros(channels))
         self.default = nn.Parameter(torch.zeros(channels))
+        if kind == "wave":
+            self.threshold = nn.Parameter(torch.full((channels,), BETTER))
 
-    def forward(self, now: Known, observed: Tensor, times: Tensor, ahead: Ahead | None = None) -> Tensor:
+    def forward(
+        self, now: Known, observed: Tensor, times: Tensor, ahead: Ahead | None = None, wave: Wave | None = None
+    ) -> Tensor:
         """What one would say without a model.
 
         Args:
@@ -53,20 +63,26 @@ class Persistence(nn.Module):
             observed: (B, N, C) bool, True where the latest value is of this very moment.
             times: (B, N) of the moments.
             ahead: (B, N, C) the next observations, where the future may be read: then the line to them is taken.
+            wave: of each series and channel, where it may take the place of the line.
         """
         moved = self.share * (now.mean - now.latest)
         guess = now.latest + torch.where(observed, 0, moved)
         guess = torch.where(now.seen > 0, guess, self.default)
-        return guess if ahead is None else along_line(guess, now, ahead, times)
+        if ahead is not None:
+            guess = along_line(guess, now, ahead, times)
+        if wave is None:
+            return guess
+        share = torch.sigmoid(SHARP * (wave.trust.to(guess.dtype) - self.threshold))[:, None]
+        return torch.where(observed, guess, guess + share * (wave.at(times).to(guess.dtype) - guess))
 
 
-def start_from_guess(head: nn.Sequential, channels: int, kind: str = "latest") -> Persistence | RecentMeans:
+def start_from_guess(head: nn.Sequential, channels: int, kind: PersistenceKind = "latest") -> Persistence | RecentMeans:
     """Persistence for a model with this head, whose last layer then starts at 0: the first answer is the guess."""
     last = head[-1]
     assert isinstance(last, nn.Linear)
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)
-    return RecentMeans(channels) if kind == "recent" else Persistence(channels)
+    return RecentMeans(channels) if kind == "recent" else Persistence(channels, kind)
 
 
 def guess(persistence: Persistence | RecentMeans, batch: IrregularBatch, encoded: Encoded, interval: Tensor) -> Tensor:
@@ -82,10 +98,14 @@ def guess(persistence: Persistence | RecentMeans, batch: IrregularBatch, encoded
     assert known is not None
     if isinstance(persistence, RecentMeans):
         return persistence(known, batch, interval)
+    if persistence.kind == "latest":
+        ahead = None
     if batch.query_times is None:
         observed = batch.observed & batch.valid[..., None]
-        return persistence(known.after_rows(), observed, batch.times, None if ahead is None else ahead.after_rows())
+        ahead = None if ahead is None else ahead.after_rows()
+        return persistence(known.after_rows(), observed, batch.times, ahead, encoded.wave)
     count = rows_until(batch.times, batch.lengths, batch.query_times)
     now = known.at(count)
     fresh = now.time == batch.query_times[..., None]
-    return persistence(now, fresh, batch.query_times, None if ahead is None else ahead.at(count))
+    ahead = None if ahead is None else ahead.at(count)
+    return persistence(now, fresh, batch.query_times, ahead, encoded.wave)

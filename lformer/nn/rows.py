@@ -23,9 +23,11 @@ from torch import Tensor, nn
 from lformer.batch import IrregularBatch, median_interval, median_span
 from lformer.nn.attention import one_of
 from lformer.nn.known import Ahead, Known, Past, follow, look_ahead, nothing_known
-from lformer.nn.neighbours import Recent, around_rows, before_rows, nothing_recent, offsets
+from lformer.nn.neighbours import Latest, Recent, around, at_index, before_rows, nothing_recent, offsets, on_line
 from lformer.nn.own_scale import Own, OwnScale
 from lformer.nn.query import rows_until
+from lformer.nn.summaries import Seen, nothing_seen, see
+from lformer.nn.waves import Wave, fit_wave
 
 Rows = Literal["values", "observed", "carried"]
 
@@ -71,6 +73,8 @@ class Encoded(NamedTuple):
     ahead: Ahead | None  # (B, L + 1, C) likewise, the next observations
     own: Own | None = None  # how the values of each series are scaled, if by its own
     recent: Recent | None = None  # the latest rows of each series, where the next ones will ask for them
+    seen: Seen | None = None  # (B, C) after the last row, where summaries are taken
+    wave: Wave | None = None  # of each series and channel, where answers may start from it
 
 
 class RowEncoder(nn.Module):
@@ -80,11 +84,12 @@ class RowEncoder(nn.Module):
         inputs: C, observed channels.
         kind: what a row holds, see above.
         statics: S, numbers of static covariates appended to every row, from `batch.static`.
-        persistence: what answers start from, see `Persistence`; "line" reads the next observations.
+        persistence: what answers start from, see `Persistence`; "line" and "wave" read the next observations.
         marks: M, numbers known in advance that are appended to rows and queries, from `batch.marks`.
         series_scale: whether values are in units of their own series, see `OwnScale`; its features are appended too.
-        neighbours: on either side of a row how many moments to show, a typical interval apart; see `around_rows`.
+        neighbours: on either side of a row how many moments to show, a typical interval apart; see `around`.
         causal: show only those before it.
+        summaries: keep what `Summaries` needs.
 
     What must be fitted is held in buffers: `shift`, `scale`, `low` and `high` (C,) of the values (not with "values",
     which is the paper's: as they come), and the typical `interval` and `span` of a series, in the data's unit of time.
@@ -100,14 +105,15 @@ class RowEncoder(nn.Module):
         series_scale: bool = False,
         neighbours: int = 0,
         causal: bool = False,
+        summaries: bool = False,
     ) -> None:
         super().__init__()
         one_of("rows", kind, Rows)
         self.inputs, self.kind, self.statics, self.marks = inputs, kind, statics, marks
-        self.neighbours, self.causal = neighbours, causal
+        self.neighbours, self.causal, self.summaries = neighbours, causal, summaries
         self.guesses = persistence != "none"
         self.keeps_known = self.guesses or kind == "carried"
-        self.looks_ahead = persistence == "line"
+        self.looks_ahead, self.waves = persistence in ("line", "wave"), persistence == "wave"
         self.plain = kind == "values" and statics == 0 and marks == 0 and not series_scale
         self.own = OwnScale(inputs, marks) if series_scale else None
         self.shift: Tensor
@@ -153,20 +159,33 @@ class RowEncoder(nn.Module):
             own = self.own(values, observed, batch.marks)
             values = own.remove(values, observed, batch.marks)
         known = follow(values, observed, batch.times, self._before(batch, past)) if self.keeps_known else None
-        ahead = look_ahead(values, observed, batch.times) if self.looks_ahead else None
+        ahead = None
+        if self.looks_ahead or (self.neighbours and not self.causal):
+            ahead = look_ahead(values, observed, batch.times)
         parts = [values]
         if self.kind == "observed":
             parts.append(observed.to(values.dtype))
         elif self.kind == "carried":
             assert known is not None
-            after = None if ahead is None else ahead.after_rows()
+            after = ahead.after_rows() if ahead is not None and self.looks_ahead else None
             parts = self._carried(known.after_rows(), after, observed, batch.times, _gaps(batch, past))
         recent = None
         if self.neighbours:
             assert known is not None
-            around, recent = self._around(values, observed, batch, known, past)
-            parts.append(around)
-        return Encoded(self._completed(parts, batch, batch.marks, own), known, ahead, own, recent)
+            shown, recent = self._around(values, observed, batch, known, ahead, past)
+            parts.append(shown)
+        wave = None
+        if self.waves:
+            assert known is not None
+            assert ahead is not None
+            earlier = known.before_rows()
+            line = on_line(Latest(earlier.latest, earlier.time), ahead.after_rows(), batch.times)
+            wave = fit_wave(values, observed, batch.times, line)
+        seen = None
+        if self.summaries:
+            before = None if past is None else past.seen
+            seen = see(values, observed, nothing_seen(self._before(batch, past)) if before is None else before)
+        return Encoded(self._completed(parts, batch, batch.marks, own), known, ahead, own, recent, seen, wave)
 
     def queries(self, batch: IrregularBatch, encoded: Encoded, past: Past | None = None) -> Tensor:
         """(B, Q, W), rows at the query times in which nothing was observed.
@@ -190,12 +209,17 @@ class RowEncoder(nn.Module):
         last = torch.cat([_last_time(batch, past)[:, None], batch.times], dim=1).gather(1, count)
         gap = torch.where(torch.isfinite(last), (asked - last).clamp(min=0), 0)
         now = encoded.known.at(count)
-        after = None if encoded.ahead is None else encoded.ahead.at(count)
+        after = encoded.ahead.at(count) if encoded.ahead is not None and self.looks_ahead else None
         nothing = torch.zeros_like(now.latest, dtype=torch.bool)
         parts = self._carried(now, after, nothing, asked, gap)
-        if self.neighbours:  # a query has none: the model reads them from the rows
+        if self.neighbours and self.causal:  # a query has none: the model reads them from the rows
             shown = len(offsets(self.neighbours, self.causal)) * self.inputs
             parts.append(now.latest.new_zeros(*asked.shape, shown))
+        elif self.neighbours:  # compared with the line, from which an answer starts
+            assert encoded.ahead is not None
+            line = on_line(at_index(encoded.known, count), encoded.ahead.at(count), asked)
+            level = torch.where(torch.isnan(line), now.latest, line)
+            parts.append(self._around_moments(asked, level, batch, encoded.known, encoded.ahead))
         return self._completed(parts, batch, batch.query_marks, encoded.own)
 
     def scaled(self, batch: IrregularBatch) -> tuple[Tensor, Tensor]:
@@ -226,14 +250,27 @@ class RowEncoder(nn.Module):
         return parts
 
     def _around(
-        self, values: Tensor, observed: Tensor, batch: IrregularBatch, known: Known, past: Past | None
+        self,
+        values: Tensor,
+        observed: Tensor,
+        batch: IrregularBatch,
+        known: Known,
+        ahead: Ahead | None,
+        past: Past | None,
     ) -> tuple[Tensor, Recent | None]:
         """What each channel did around each row, and the latest rows if a stream may go on from here."""
         if not self.causal:
-            around = around_rows(values, observed, batch.times, batch.lengths, known, self.interval, self.neighbours)
-            return around, None
+            assert ahead is not None
+            return self._around_moments(batch.times, known.after_rows().latest, batch, known, ahead), None
         recent = nothing_recent(self._before(batch, past)) if past is None or past.recent is None else past.recent
         return before_rows(values, observed, batch.times, batch.lengths, recent, self.interval, self.neighbours)
+
+    def _around_moments(
+        self, moments: Tensor, level: Tensor, batch: IrregularBatch, known: Known, ahead: Ahead
+    ) -> Tensor:
+        return around(
+            moments, level, batch.times, batch.lengths, known, ahead, self.interval, self.neighbours
+        )  # fmt: skip
 
     def _in_spans(self, duration: Tensor, dtype: torch.dtype) -> Tensor:
         """0 for no time at all, 1 for the typical span of a series."""

@@ -428,11 +428,12 @@ def draw_config(rng: np.random.Generator) -> LFormerConfig:
     inputs, heads = int(rng.integers(1, 4)), int(rng.integers(1, 3))
     answer, causal = one("series", "step", "query"), bool(rng.random() < 0.6)
     rows = one("values", "observed", "carried")
-    persistence = "none" if answer == "series" else one("none", "latest", *([] if causal else ["line"]))
+    persistence = "none" if answer == "series" else one("none", "latest", *([] if causal else ["line", "wave"]))
     return LFormerConfig(
         inputs=inputs, outputs=inputs if persistence != "none" else int(rng.integers(1, 4)), answer=answer,
         rows=rows, neighbours=int(rng.choice([0, 1, 3])) if rows == "carried" else 0,
         statics=int(rng.choice([0, 0, 2])), persistence=persistence,
+        summaries=rows == "carried" and answer == "series" and bool(rng.random() < 0.5),
         width=2 * heads * int(rng.integers(1, 4)), depth=int(rng.integers(1, 3)), heads=heads,
         embedder=one("linear", "relu", "relu_norm", "mlp"), time_embedding=one("none", "sinusoidal", "relative"),
         head_layers=int(rng.integers(0, 2)), pooling=one("mean", "mean_last_max"), causal=causal,

@@ -1,5 +1,6 @@
 """Neighbours of a row: a plain convolution on a regular grid, real intervals elsewhere, and nothing from the future."""
 
+import numpy as np
 import pytest
 import torch
 from helpers import relative_error
@@ -157,3 +158,36 @@ def test_nor_does_a_later_row_of_the_same_stamp() -> None:
 def test_what_makes_no_sense_is_refused(neighbours: int, rows: str) -> None:
     with pytest.raises(ValueError, match='neighbours must be at least 0, and 0 unless rows="carried"'):
         LFormerConfig(inputs=1, outputs=1, neighbours=neighbours, rows=rows)  # type: ignore[arg-type]
+
+
+def test_queries_show_theirs_beside_the_line() -> None:
+    """On the line between observations, around the time asked for, compared with the line there."""
+    torch.manual_seed(3)
+    L, K, interval = 30, 2, 0.5
+    values = torch.randn(1, L, 1, dtype=torch.float64)
+    times = (torch.rand(1, L, dtype=torch.float64) * 2).cumsum(dim=1)
+    times = times - times[:, :1]
+    asked = torch.rand(1, 12, dtype=torch.float64) * (times[0, -1] + 3)
+    encoder = RowEncoder(1, "carried", persistence="line", neighbours=K).double()
+    encoder.interval.fill_(interval)
+    batch = IrregularBatch.build(values, times, dtype=torch.float64).with_queries(asked)
+    shown = encoder.queries(batch, encoder(batch))[0, :, -2 * K :]
+    clock, known = times[0].numpy(), values[0, :, 0].numpy()
+    for n, moment in enumerate(asked[0].tolist()):
+        level = np.interp(moment, clock, known)
+        for k, step in enumerate(offsets(K, causal=False)):
+            at = moment + step * interval
+            inside = clock[0] <= at <= clock[-1]
+            expected = np.interp(at, clock, known) - level if inside else 0.0
+            assert abs(float(shown[n, k]) - expected) < 1e-9, (n, step)
+
+
+def test_answers_from_the_latest_value_do_not_become_the_line_to_the_next() -> None:
+    """Neighbours read the future; where answers start from is another question."""
+    values, times = torch.tensor([[[1.0], [5.0]]]).double(), torch.tensor([[0.0, 2.0]]).double()
+    batch = IrregularBatch.build(values, times, dtype=torch.float64).with_queries(torch.tensor([[1.0]]).double())
+    config = LFormerConfig(
+        inputs=1, outputs=1, answer="query", rows="carried", neighbours=2, persistence="latest", width=8, heads=2
+    )
+    with torch.no_grad():
+        assert float(LFormer(config).double().eval()(batch)) == 1.0

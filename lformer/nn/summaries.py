@@ -1,0 +1,86 @@
+"""Summaries: what answers per series owe to the mean, the range and the like of each channel, whenever values came.
+
+    answer = head(rows) + mlp(latest, mean, least, greatest, deviation, change and count of each channel, covariates)
+
+What a tree or a linear model would be given. The rows could teach it to a head, but of many channels a few numbers per
+row hold little, and few series teach less. All of it is running: a stream keeps (B, C) numbers.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lformer.nn.dropout import Dropout
+from lformer.nn.known import Known
+
+FAR = 5.0  # deviations beyond which a value says no more
+FEATURES = 8
+
+
+class Seen(NamedTuple):
+    """What summaries need of each channel beyond what is `Known`: (B, C)."""
+
+    first: Tensor  # 0 if there is none
+    least: Tensor  # inf if there is none
+    greatest: Tensor
+    squares: Tensor  # sum of the squares, as exact as the sum of the values
+
+
+def nothing_seen(known: Known) -> Seen:
+    """Before the first row of series of which nothing is known, (B, C)."""
+    none = torch.zeros_like(known.latest)
+    return Seen(none, none + torch.inf, none - torch.inf, torch.zeros_like(known.total))
+
+
+def see(values: Tensor, observed: Tensor, before: Seen) -> Seen:
+    """(B, L, C) values, 0 where nothing was observed, and what was -> (B, C) after the last row"""
+    if values.shape[1] == 0:
+        return before
+    L, rows = values.shape[1], torch.arange(values.shape[1], device=values.device)[:, None]
+    earliest = torch.where(observed, rows, L - 1).amin(dim=1, keepdim=True)  # 0 is held where nothing was observed
+    squares = torch.where(observed, values, 0).to(before.squares.dtype).square()
+    return Seen(
+        first=torch.where(torch.isfinite(before.least), before.first, values.gather(1, earliest).squeeze(1)),
+        least=torch.minimum(before.least, torch.where(observed, values, torch.inf).amin(dim=1)),
+        greatest=torch.maximum(before.greatest, torch.where(observed, values, -torch.inf).amax(dim=1)),
+        squares=before.squares + squares.sum(dim=1),
+    )
+
+
+class Summaries(nn.Module):
+    """What is known of each channel, and static covariates -> what is added to the answer (B, O).
+
+    Args:
+        channels: C.
+        statics: S.
+        width: of the hidden layer.
+        outputs: O.
+        dropout: in training, share of the summaries and of the hidden numbers set to 0.
+    """
+
+    def __init__(self, channels: int, statics: int, width: int, outputs: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.added = nn.Sequential(
+            Dropout(dropout),
+            nn.Linear(FEATURES * channels + statics, width),
+            nn.ReLU(),
+            Dropout(dropout),
+            nn.Linear(width, outputs),
+        )
+
+    def forward(self, known: Known, seen: Seen, static: Tensor | None) -> Tensor:
+        """(B, C), (B, C), (B, S) -> (B, O)"""
+        some, count = known.seen > 0, known.seen.clamp(min=1)
+        mean = known.total / count
+        deviation = (seen.squares / count - mean.square()).clamp(min=0).sqrt()
+        change = known.latest - seen.first
+        about = [known.latest, mean, seen.least, seen.greatest, deviation, change]
+        dtype = known.latest.dtype
+        parts = [torch.where(some, x, 0).to(dtype).clamp(-FAR, FAR) for x in about]
+        parts += [torch.log1p(known.seen).to(dtype), some.to(dtype)]
+        if static is not None:
+            parts.append(static.to(dtype))
+        return self.added(torch.cat(parts, dim=1))
