@@ -475,6 +475,27 @@ def test_an_epoch_without_a_figure_is_beaten_by_any_that_has_one() -> None:
     assert best(2.0, math.nan) == 0
 
 
+def test_no_epoch_before_the_earliest_is_chosen() -> None:
+    def best(*values: float) -> int:
+        return train.best_epoch([{TASK.monitor: value} for value in values], TASK, earliest=2)
+
+    assert best(0.1) == 0  # as long as there are no others, the latest
+    assert best(0.1, 0.2) == 1
+    assert best(0.1, 0.2, 0.9) == 2
+    assert best(0.1, 0.2, 0.9, 0.5, 0.7) == 3
+    config = TrainConfig(epochs=9, patience=2, earliest=2)
+    history = [{TASK.monitor: value} for value in (0.1, 0.2, 0.3, 0.4, 0.5)]
+    assert [train.finished(history[:n], TASK, config) for n in range(1, 6)] == [False, False, False, False, True]
+
+
+def test_a_run_keeps_the_weights_of_an_epoch_that_may_be_chosen() -> None:
+    _, result = short_run(epochs=4, earliest=2, lr=0.0, patience=None)  # all are alike, so it would be the first
+    assert train.best_epoch(result.history, TASK) == 0
+    assert result.best_epoch == 2
+    chosen = result.history[result.best_epoch][TASK.monitor]
+    assert result.validation[TASK.monitor] == pytest.approx(chosen)
+
+
 def test_parts_are_asked_to_drop_some_only_if_some_are_to_be_dropped() -> None:
     splits = data.load("spiral-0.02", seed=3, steps=1)
     asked: list[tuple[Any, ...]] = []

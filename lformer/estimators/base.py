@@ -19,7 +19,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted
 
 from lformer import scaling, tasks
-from lformer.estimators.budget import budget, warn_if_unfinished
+from lformer.estimators.budget import budget, earliest, warn_if_unfinished
 from lformer.estimators.devices import choose, placed
 from lformer.estimators.features import Features
 from lformer.estimators.hub import HubMixin
@@ -40,6 +40,8 @@ from lformer.train import TrainConfig, fit, rounding, seeded
 
 if TYPE_CHECKING:
     from lformer.estimators.stream import Stream
+
+NEIGHBOURS, FEW_CHANNELS = 4, 16  # how many a row shows, of up to how many channels, if nobody says
 
 
 class InterruptedFit(KeyboardInterrupt):
@@ -88,9 +90,10 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             gone through several times per epoch, 2,500 for many, and never fewer than three passes.
         weight_decay: of AdamW.
         neighbours: a row also shows what each channel did at so many moments before and after it, a typical interval
-            apart, which lets the model see shapes; 0 shows none.
+            apart, which lets the model see shapes; 0 shows none. "auto" is 4 for up to 16 channels, else 0.
         patience: epochs without a better validation metric before training stops; None never stops early.
-        validation_fraction: share of the training series held out to choose the epoch.
+        validation_fraction: share of the training series held out to choose the epoch; if they are fewer than 30, and
+            `max_epochs` is None, an epoch of the second half.
         streaming: build a causal model whose gate looks back only, which `stream` needs.
         missing_values: numbers that stand for missing values in the series, of training and all later ones: -9999, a
             list, or by channel, {"sodium": -1}. NaN always does.
@@ -98,6 +101,10 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             "year" those that the training series can show: they are longer than a day, a week or a year, and their
             stamps differ in it. False for nothing, or a tuple of names. Days and hours are those of the time zone of
             the stamps, if they have one. Numbers and durations have no calendar.
+        clock: whether the model is told where a row stands on the clock that numbers or durations are read off, such as
+            hours since admission, and not only how long after the first row of its series. "auto" if training series
+            begin at different times of one clock and run over most of it; a series on another clock then needs its
+            times shifted. False for a clock that means nothing; forecasts and interpolation never see it by themselves.
         device: of training and prediction. "auto" is CUDA where there is one, else the CPU; "cpu" never a GPU. "gpu"
             insists on one in `fit`, while prediction goes on as "auto": a saved model answers everywhere. On CUDA
             products are rounded to TF32, in both. `model_` stays on the CPU, and a GPU predicts with a copy.
@@ -119,12 +126,13 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     batch_size: int = 32
     max_epochs: int | None = None
     weight_decay: float = 0.01
-    neighbours: int = 4
+    neighbours: int | Literal["auto"] = "auto"
     patience: int | None = 20
     validation_fraction: float = 0.15
     streaming: bool = False
     missing_values: MissingValues = None
     calendar: Choice = "auto"
+    clock: bool | Literal["auto"] = "auto"
     device: Literal["auto", "cpu", "gpu"] = "auto"
     random_state: Any = None
     verbose: int = 0
@@ -161,7 +169,8 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             self.features_, scale = before.features_, scale_of(before.model_)
         else:
             train, _ = self._split(len(panel), seed, groups)
-            self.features_ = Features.fit(panel[train], self.calendar)
+            clock = False if self.clock == "auto" and self.streaming else self.clock  # which a stream outlives
+            self.features_ = Features.fit(panel[train], self.calendar, clock)
             scale = self._scale(panel[train].with_missing(suspected))  # marks have no say in it
         panel, targets, task = self._prepare(self.features_.match(panel), targets, task, scale, seed)
         self.task_ = task
@@ -295,17 +304,25 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     def _config(self, task: Task) -> LFormerConfig:
         return LFormerConfig(
             inputs=len(self.features_.channels), outputs=task.outputs, answer=task.answer, rows="carried",
-            neighbours=self.neighbours, statics=self.features_.covariates.width, marks=self.features_.marks.width,
+            neighbours=self._neighbours(), statics=self.features_.covariates.width, marks=self.features_.marks.width,
             embedder="mlp", width=self.width, depth=self.depth, heads=self.heads, pooling="mean_last_max",
             dropout=self.dropout, causal=self.streaming, gate_norm="prefix" if self.streaming else "sequence",
         )  # fmt: skip
 
+    def _neighbours(self) -> int:
+        """Of many channels most are rarely observed, and what they did around a row is many numbers that say little."""
+        if self.neighbours == "auto":
+            return NEIGHBOURS if len(self.features_.channels) <= FEW_CHANNELS else 0
+        return int(self.neighbours)
+
     def _training(self, series: int = 1) -> TrainConfig:
         """How to train on so many series."""
         epochs, epoch_steps, batch_size = budget(series, self.batch_size, self.max_epochs)
+        held = series * self.validation_fraction / (1 - self.validation_fraction)
         return TrainConfig(
             epochs=epochs, epoch_steps=epoch_steps, batch_size=batch_size, lr=self.lr, weight_decay=self.weight_decay,
-            patience=self.patience, schedule="cosine", warmup=0.05, average=0.05, clip=1.0, device=self.device,
+            patience=self.patience, earliest=earliest(epochs, held, self.max_epochs), schedule="cosine", warmup=0.05,
+            average=0.05, clip=1.0, device=self.device,
         )  # fmt: skip
 
     def _split(self, n: int, seed: int, groups: Array | None) -> tuple[Array, Array]:
@@ -319,14 +336,16 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         for name in positive:
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be greater than 0; got {getattr(self, name)}.")
-        if not self.neighbours >= 0:
-            raise ValueError(f"neighbours must be at least 0; got {self.neighbours}.")
+        if self.neighbours != "auto" and not (str(self.neighbours).isdecimal() and self.neighbours >= 0):
+            raise ValueError(f'neighbours must be "auto" or at least 0; got {self.neighbours!r}.')
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1; got {self.dropout}.")
         if not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction must lie between 0 and 1; got {self.validation_fraction}.")
         check_missing_values(self.missing_values)
         check_calendar(self.calendar)
+        if self.clock is not True and self.clock is not False and self.clock != "auto":
+            raise ValueError(f'clock must be True, False or "auto"; got {self.clock!r}.')
         choose(self.device)
 
 

@@ -14,6 +14,7 @@ EPOCHS = 40  # passes over the series, if that is neither too little nor too muc
 LEAST, MOST = 1000, 2500  # steps in all; but every series is seen PASSES times
 PASSES = 3
 GROUPS = 3  # batches in a pass at least, so that few series do not come all at once
+FEW = 30  # validation series that do not tell an early epoch from a good one: none of the first half is chosen
 LATE, GAIN = 0.1, 0.02  # a run that gained more than this share of all its gain in its last epochs had not converged
 
 
@@ -40,6 +41,16 @@ def budget(series: int, batch_size: int, max_epochs: int | None, times: int = 1)
     steps = -(-max(1, series) // batch_size)  # of a pass
     epochs = min(times * EPOCHS, max(PASSES, -(-times * MOST // steps)))
     return Budget(epochs, 1 if epochs * steps >= times * LEAST else -(-times * LEAST // epochs), batch_size)
+
+
+def earliest(epochs: int, held: float, max_epochs: int | None) -> int:
+    """The first epoch that may be chosen, with so many validation series; the first of all if the user counts epochs.
+
+    Example:
+        >>> earliest(40, 8, None), earliest(40, 500, None), earliest(40, 8, 40)
+        (20, 0, 0)
+    """
+    return epochs // 2 if held < FEW and max_epochs is None else 0
 
 
 def warn_if_unfinished(estimator: str, task: Task, history: History, epochs: int) -> bool:

@@ -128,6 +128,7 @@ def describe(estimator: LFormerEstimator, columns: Mapping[str, Any] | None, wei
             "covariates": [_describe_static(column, coding) for column, coding in features.covariates.columns.items()],
             "periods": list(features.marks.periods),
             "zone": features.marks.zone,
+            "clock": None if features.marks.clock is None else list(features.marks.clock),
         },
         "task": {"shift": list(estimator.task_.shift), "scale": list(estimator.task_.scale)},
         "fitted": {key: plain(getattr(estimator, key), key) for key in (*KINDS[name].found, *FITTED)},
@@ -201,7 +202,9 @@ def _config(stored: Any) -> LFormerConfig:
 
 
 def _features(stored: Any) -> Features:
-    stored = fields(stored, "features", ("channels", "known", "unit", "calendar", "covariates", "periods", "zone"))
+    stored = fields(
+        stored, "features", ("channels", "known", "unit", "calendar", "covariates", "periods", "zone", "clock")
+    )
     known = array(stored["known"], "known")
     if known.dtype.kind != "b" or not known.any():
         raise ValueError("known must be truth values, at least one of them true")
@@ -216,11 +219,11 @@ def _features(stored: Any) -> Features:
         unit=unit,
         calendar=calendar,
         covariates=Covariates(dict(covariates)),
-        marks=_marks(stored["periods"], stored["zone"], calendar),
+        marks=_marks(stored["periods"], stored["zone"], stored["clock"], calendar),
     )
 
 
-def _marks(periods: Any, zone: Any, calendar: bool) -> Calendar:
+def _marks(periods: Any, zone: Any, clock: Any, calendar: bool) -> Calendar:
     names = texts(periods, "periods")
     for name in names:
         if name not in HARMONICS:
@@ -229,7 +232,13 @@ def _marks(periods: Any, zone: Any, calendar: bool) -> Calendar:
         raise ValueError("periods are of calendar stamps, and these are numbers")
     if zone is not None:
         read_zone(text(zone, "zone"))
-    return Calendar(tuple(names), zone)
+    if clock is None:
+        return Calendar(tuple(names), zone)
+    if names:
+        raise ValueError("clock must be null where there are periods")
+    if len(entries(clock, "clock")) != 2:
+        raise ValueError(f"clock must be two numbers, when it begins and how long it is; got {short(clock)}")
+    return Calendar(clock=(number(clock[0], "clock"), positive(clock[1], "the length of the clock")))
 
 
 def _static(entry: Any) -> tuple[str, Coding]:

@@ -11,7 +11,7 @@ import numpy as np
 from lformer.covariates import Covariates
 from lformer.estimators.inputs import match_channels, match_clock, on_calendar, require_dates
 from lformer.panel import Array, Panel
-from lformer.panel.calendar import NO_CALENDAR, Calendar, choose
+from lformer.panel.calendar import NO_CALENDAR, Calendar, choose, choose_clock
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Features:
         unit: of the times.
         calendar: whether stamps were dates or durations, and not numbers.
         covariates: how static covariates are coded.
-        marks: what the model is told of dates, and in which time zone; by default nothing.
+        marks: what the model is told of dates, and in which time zone, or of a clock; by default nothing.
     """
 
     channels: tuple[str, ...]
@@ -35,8 +35,8 @@ class Features:
     marks: Calendar = NO_CALENDAR
 
     @classmethod
-    def fit(cls, panel: Panel, calendar: Any = False) -> Features:
-        """From the training series; `calendar` as the estimators take it."""
+    def fit(cls, panel: Panel, calendar: Any = False, clock: Any = False) -> Features:
+        """From the training series; `calendar` and `clock` as the estimators take them."""
         observed = np.ones(panel.values.shape, bool) if panel.observed is None else panel.observed
         known: Array = np.any(observed[panel.rows()], axis=0)
         if not known.any():
@@ -49,13 +49,13 @@ class Features:
             unit=panel.unit,
             calendar=on_calendar(panel),
             covariates=Covariates.fit(panel.static),
-            marks=choose(panel, calendar),
+            marks=replace(choose(panel, calendar), clock=choose_clock(panel, clock)),
         )
 
     def match(self, panel: Panel) -> Panel:
         """The panel with the channels and the unit of time of training, or an error that says what differs."""
         panel = match_clock(match_channels(panel, self.channels), self.calendar, self.unit)
-        if self.marks.width:
+        if self.marks.periods:
             require_dates(panel.origin.dtype.kind, panel.zone, self.marks.zone, "the times of X")
         if self.known.all():
             return panel

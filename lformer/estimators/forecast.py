@@ -42,7 +42,7 @@ class _RecordEstimator(LFormerEstimator):
     series_scale: bool | Literal["auto"] = "auto"
     dropout: float = 0.1
     weight_decay: float = 0.1
-    neighbours: int = 0
+    clock: bool | Literal["auto"] = False  # what is asked lies beyond it
     _task_name: ClassVar[str]
     # Whether series are on their own scale, as the last `fit` found out; not saved.
     _own: bool = field(default=False, init=False)
@@ -169,7 +169,7 @@ class _RecordEstimator(LFormerEstimator):
         scale = super()._scale(train)
         self._own = bool(self.series_scale)
         if self.series_scale == "auto":
-            dated = self.features_.marks.width > 0  # then each series has a season of its own
+            dated = bool(self.features_.marks.periods)  # then each series has a season of its own
             self._own = not self.streaming and (dated or wants_own_scale(train, scale))
         return widened(scale) if self._own else scale
 
@@ -184,10 +184,10 @@ class _RecordEstimator(LFormerEstimator):
 
     def _config(self, task: Task) -> LFormerConfig:
         kind: PersistenceKind = "none"
-        if self.persistence:  # the line where the future may be read
+        if self.persistence:  # the line, or a wave, where the future may be read
             kind = "recent" if self._own else "latest"
             if self._task_name == "interpolate" and not self.streaming:
-                kind = "line"
+                kind = "wave"
         return replace(super()._config(task), time_embedding="relative", persistence=kind, series_scale=self._own)
 
     def _split(self, n: int, seed: int, groups: Array | None) -> tuple[Array, Array]:
@@ -216,9 +216,8 @@ class LFormerInterpolator(_RecordEstimator):
     Args:
         hidden: share of the rows of each training series to hide.
         n_copies: copies of each training series, each with other rows hidden.
-        persistence: whether an answer starts from the line between the neighbouring observations. Signals with jumps
-            and noise want it, as most records do; smooth, periodic ones may be better without: compare
-            `validation_score_`.
+        persistence: whether an answer starts from the line between the neighbouring observations, or from a sine where
+            that foretells the observations of a series better.
         series_scale: whether each series is read in units of its own level, spread and season, and its errors are
             counted in its spread; "auto" if training series differ much in size, or a calendar tells of seasons.
         others: see `LFormerEstimator`.
@@ -273,6 +272,7 @@ class LFormerForecaster(_RecordEstimator):
     """
 
     horizon: float | None = None
+    neighbours: int | Literal["auto"] = 0
     _task_name: ClassVar[str] = "extrapolate"
 
     def _usable(self, panel: Panel) -> Array:

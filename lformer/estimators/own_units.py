@@ -25,6 +25,7 @@ from lformer.tasks import Task
 
 LEVELS = 0.5  # share of the variance that lies between the levels of series, from which on they differ much
 SPREADS = 0.5  # deviation of the logarithms of their spreads, likewise
+ALONE = 1.0  # the same where levels do not differ: spreads apart by the factor e
 FEW = 4  # values that say little of a spread
 WIDER = 10.0  # how far beyond the range of training a value of a larger series may lie
 SMALLEST = 0.2  # of the typical spread: steadier series count as if they had it, lest those that never change count all
@@ -32,7 +33,7 @@ READ = 256  # series read at once
 
 
 def wants_own_scale(panel: Panel, scale: Scale) -> bool:
-    """Whether the series are of very different size, in most channels: in level and in spread.
+    """Whether the series are of very different size, in most channels: in level and in spread, or in spread by far.
 
     Where levels differ alone, as the weights of patients do, starting from the latest value is enough.
     """
@@ -42,7 +43,7 @@ def wants_own_scale(panel: Panel, scale: Scale) -> bool:
     for c in range(len(panel.channels)):
         seen = np.ones(len(owner), bool) if panel.observed is None else panel.observed[:, c]
         share, factor = differences(panel.values[seen, c].astype(np.float64), owner[seen])
-        apart += share > LEVELS and factor > SPREADS
+        apart += (share > LEVELS and factor > SPREADS) or factor > ALONE
     return 2 * apart > len(panel.channels)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -16,9 +16,15 @@ from lformer import tasks
 from lformer.estimators.base import all_or_nothing, classification, mean_and_deviation
 from lformer.estimators.fine_tuning import FineTunedEstimator
 from lformer.estimators.inputs import as_panel, series_weights
+from lformer.nn import LFormerConfig
+from lformer.nn.summaries import FEATURES
 from lformer.panel import Array, Panel
 from lformer.parts import Targets
+from lformer.scaling import Scale
+from lformer.tasks import Task
 from lformer.train import TrainConfig
+
+PER_SUMMARY = 10  # series for each summary number, so that none is learned by heart
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -26,16 +32,33 @@ class _SeriesEstimator(FineTunedEstimator):
     """What both have: training on less than there is."""
 
     drop_fraction: float = 0.2
-    dropout: float = 0.1
-    weight_decay: float = 0.05
+    summaries: bool | Literal["auto"] = "auto"
+    dropout: float = 0.2
+    weight_decay: float = 0.1
+    _count: int = field(default=0, init=False)  # of the series of the last `fit`; not saved
 
     def _training(self, series: int = 1) -> TrainConfig:
         return replace(super()._training(series), drop_fraction=self.drop_fraction)
+
+    def _prepare(
+        self, panel: Panel, targets: Targets, task: Task, scale: Scale, seed: int
+    ) -> tuple[Panel, Targets, Task]:
+        self._count = len(panel)
+        return super()._prepare(panel, targets, task, scale, seed)
+
+    def _config(self, task: Task) -> LFormerConfig:
+        config = super()._config(task)
+        wanted = self.summaries
+        if wanted == "auto":
+            wanted = self._count >= PER_SUMMARY * FEATURES * config.inputs
+        return replace(config, summaries=bool(wanted))
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if not 0 <= self.drop_fraction < 1:
             raise ValueError(f"drop_fraction must be at least 0 and below 1; got {self.drop_fraction}.")
+        if self.summaries is not True and self.summaries is not False and self.summaries != "auto":
+            raise ValueError(f'summaries must be True, False or "auto"; got {self.summaries!r}.')
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -46,6 +69,8 @@ class LFormerClassifier(ClassifierMixin, _SeriesEstimator):  # type: ignore[misc
         class_weight: None, "balanced", or a dict from class to weight.
         drop_fraction: in training, about this share of the observations, rows and channels of a series is dropped,
             others in every epoch: for many noisy channels and few series.
+        summaries: whether an answer also hangs on the mean, range and the like of each channel, as that of boosting
+            does. "auto" if there are ten series for each of these numbers: few series would learn them by heart.
         pretrained: an `LFormerPretrainer` that was fitted on more series, without classes, or the folder of a saved
             one; see `FineTunedEstimator`.
         others: see `LFormerEstimator`.

@@ -9,8 +9,16 @@ import torch
 
 from lformer.nn import LFormer
 
-NEW = ("head.", "pool.", "persistence.")  # what another answer needs anew
-FREE = ("outputs", "answer", "head_layers", "pooling", "dropout", "backend")  # in what the two models may differ
+NEW = ("head.", "pool.", "persistence.", "summaries.")  # what another answer needs anew
+FREE = (
+    "outputs",
+    "answer",
+    "head_layers",
+    "pooling",
+    "summaries",
+    "dropout",
+    "backend",
+)  # in what the two models may differ
 NAMES = {"causal": "streaming"}  # as the parameter of an estimator is called
 
 

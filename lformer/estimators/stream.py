@@ -99,7 +99,7 @@ class Stream:
         seen = np.where(self._features.known, row, np.nan)  # as `predict`, which leaves the others out
         values, delta = torch.from_numpy(seen)[None], torch.tensor([gap], dtype=torch.float64)
         calendar = self._features.marks
-        marks = torch.from_numpy(calendar.of(stamp)) if calendar.width else None
+        marks = torch.from_numpy(calendar.of(stamp, self._features.unit)) if calendar.width else None
         output, state = self._model.step(values, delta, before, marks)
         return self._decode(output.float())[0], state
 
@@ -116,7 +116,7 @@ class Stream:
         if calendar != self._features.calendar or (calendar and stamp.dtype.kind != kind.kind):
             needs = "a date or a duration, one kind for a series" if self._features.calendar else "a number"
             raise ValueError(f"time must be {needs}, as in training; got {time!r}.")
-        if self._features.marks.width:
+        if self._features.marks.periods:
             require_dates(stamp.dtype.kind, zone_of(given), self._features.marks.zone, f"the stamps, such as {time!r},")
         return stamp
 

@@ -5,6 +5,9 @@
     "year"      the day of the year, its hours included: 2 harmonics
 
 They follow the clock on the wall of a zone, so that nine o'clock is nine o'clock in summer and in winter.
+
+Stamps that are numbers or durations have no calendar, but often a clock that series share: hours since admission, or of
+the day. Where a row stands on it is told likewise.
 """
 
 from __future__ import annotations
@@ -20,6 +23,10 @@ from lformer.panel.stamps import one_of
 from lformer.panel.zones import wall_clock
 
 HARMONICS = {"hour": 3, "weekday": 3, "year": 2}
+CLOCK_HARMONICS = 1  # of a clock that series share, besides the time itself
+FAR = 2.0  # how far off a clock a moment may seem, in halves of it
+OUTER = 0.05  # share of the series that may begin earlier or end later than a clock that they share
+COMMON = 0.5  # share of such a clock that a typical series is as long as
 DAYS = {"hour": 1.0, "weekday": 7.0, "year": 365.0}  # how long each period is
 Choice = Literal["auto", False] | tuple[str, ...]
 
@@ -41,20 +48,38 @@ class Calendar:
 
     periods: tuple[str, ...] = ()
     zone: str | None = None
+    clock: tuple[float, float] | None = None  # when that of numbers and durations begins, and how long it is
 
     @property
     def width(self) -> int:
         """M, how many numbers there are."""
-        return 2 * sum(HARMONICS[name] for name in self.periods)
+        clock = 0 if self.clock is None else 1 + 2 * CLOCK_HARMONICS
+        return 2 * sum(HARMONICS[name] for name in self.periods) + clock
 
-    def of(self, dates: Array) -> Array:
-        """(...,) datetime64, in UTC if there is a zone -> (..., M) float32."""
+    def of(self, stamps: Array, unit: str = "") -> Array:
+        """(...,) datetime64, in UTC if there is a zone, or durations or numbers of a clock -> (..., M) float32."""
+        if self.clock is not None:
+            return self._on_clock(as_numbers(stamps, unit))
+        return self._on_calendar(stamps)
+
+    def _on_clock(self, moments: Array) -> Array:
+        assert self.clock is not None
+        begins, length = self.clock
+        passed = (moments - begins) / length
+        time = np.clip(2 * passed - 1, -FAR, FAR)[..., None]
+        return np.concatenate([time, _waves(passed, CLOCK_HARMONICS)], axis=-1).astype(np.float32)
+
+    def _on_calendar(self, dates: Array) -> Array:
         clock = wall_clock(dates.astype("datetime64[us]"), self.zone)
         parts = [_waves(_phase(name, clock), HARMONICS[name]) for name in self.periods]
         return np.concatenate([np.zeros((*clock.shape, 0)), *parts], axis=-1).astype(np.float32)
 
     def marks(self, panel: Panel, index: slice | Array, since: Array) -> Array:
         """(B, N, M) of moments of some series, (B, N) times since the first row of each."""
+        if self.clock is not None:
+            return self._on_clock(
+                (as_numbers(panel.origin[index], panel.unit) + panel.first_times(index))[:, None] + since
+            )
         ticks = np.rint((panel.first_times(index)[:, None] + since) * (one_of(panel.unit) / _MICROSECOND))
         return self.of(panel.origin[index].astype("datetime64[us]")[:, None] + ticks.astype(np.int64) * _MICROSECOND)
 
@@ -78,6 +103,33 @@ def choose(panel: Panel, calendar: Any) -> Calendar:
         kind = "durations" if panel.origin.dtype.kind == "m" else "numbers"
         raise ValueError(f"calendar={calendar!r} needs dates, but the times of X are {kind}. Use calendar=False.")
     return Calendar(names, panel.zone if names else None)
+
+
+def as_numbers(stamps: Array, unit: str) -> Array:
+    """(...,) durations in a unit of time; numbers stay as they are."""
+    return (stamps / one_of(unit) if stamps.dtype.kind == "m" else stamps).astype(np.float64)
+
+
+def choose_clock(panel: Panel, clock: Any) -> tuple[float, float] | None:
+    """When the clock of training series begins and how long it is; None if they have none, or it is not wanted.
+
+    Series share a clock if they begin at different times of it and most of them run over half of it. Where all begin at
+    the same time, the time since then says as much.
+    """
+    if clock is False or (clock == "auto" and panel.origin.dtype.kind == "M"):
+        return None
+    if panel.origin.dtype.kind == "M":
+        raise ValueError("clock=True is for times that are numbers or durations; those of X are dates. See `calendar`.")
+    filled = panel[panel.lengths > 0]
+    if not len(filled):
+        return None
+    origin = as_numbers(filled.origin, panel.unit)
+    begins, ends = (origin + filled.times[filled.first + row] for row in (0 * filled.lengths, filled.lengths - 1))
+    first, last = float(np.quantile(begins, OUTER)), float(np.quantile(ends, 1 - OUTER))
+    if not first < last:
+        return None
+    common = np.ptp(begins) > 0 and np.median(ends - begins) > COMMON * (last - first)
+    return (first, last - first) if common or clock is True else None
 
 
 def check_calendar(calendar: Any) -> tuple[str, ...]:

@@ -57,6 +57,7 @@ class TrainConfig:
             validated and kept. 0, the paper's, keeps those of single steps.
         clip: largest gradient norm; None does not clip.
         patience: epochs without a better validation metric before stopping; None never stops early.
+        earliest: the first epoch that may be chosen; few validation series may take a lucky early one for the best.
         time_limit: seconds after which the run stops with `TimeLimitError`; None has no limit.
         drop_fraction: in training, about this share of observations, rows and channels is dropped, others in every
             epoch.
@@ -83,6 +84,7 @@ class TrainConfig:
     average: float = 0.0
     clip: float | None = None
     patience: int | None = 20
+    earliest: int = 0
     time_limit: float | None = None
     drop_fraction: float = 0.0
     clock: Literal["fitted", "kept"] = "fitted"
@@ -204,7 +206,7 @@ def fit(
                         figures = evaluate(model, task, splits.validation, config.batch_size)
                     mean = float(torch.stack(losses).mean()) if losses else math.nan
                     history.append(world.agreed({"epoch": epoch, "loss": mean, **figures}))
-                    if best_epoch(history, task) == epoch:
+                    if best_epoch(history, task, config.earliest) == epoch:
                         best = {name: value.detach().to("cpu", copy=True) for name, value in model.state_dict().items()}
                 bar.validated(task.monitor, history[-1][task.monitor])
                 if home is not None:
@@ -229,7 +231,7 @@ def fit(
     finally:
         model.to(came_from)
     seconds = time.perf_counter() - began
-    chosen = best_epoch(history, task)
+    chosen = best_epoch(history, task, config.earliest)
     return world.agreed(Result(metrics, validation, chosen, len(history), seconds, history))
 
 
@@ -246,14 +248,17 @@ def finished(history: History, task: Task, config: TrainConfig) -> bool:
     return (
         config.patience is not None
         and bool(history)
-        and len(history) - 1 - best_epoch(history, task) >= config.patience
+        and len(history) - 1 - best_epoch(history, task, config.earliest) >= config.patience
     )
 
 
-def best_epoch(history: History, task: Task) -> int:
-    """The first epoch that no other beats; anything beats one whose metric is not a number."""
-    best = 0
-    for epoch, row in enumerate(history):
+def best_epoch(history: History, task: Task, earliest: int = 0) -> int:
+    """The first epoch that no other beats; anything beats one whose metric is not a number.
+
+    None before the `earliest` is chosen; as long as there are no others, the latest is.
+    """
+    best = max(0, min(earliest, len(history) - 1))
+    for epoch, row in enumerate(history[best:], best):
         value, record = row[task.monitor], history[best][task.monitor]
         if task.better(value, record) or (math.isnan(record) and not math.isnan(value)):
             best = epoch

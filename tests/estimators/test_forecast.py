@@ -301,7 +301,7 @@ def test_where_an_answer_starts_from() -> None:
     X = trends(12)
     kinds = {
         (LFormerForecaster, True, False): "latest",
-        (LFormerInterpolator, True, False): "line",
+        (LFormerInterpolator, True, False): "wave",
         (LFormerInterpolator, True, True): "latest",  # a streaming model must not read the next observation
         (LFormerForecaster, False, False): "none",
         (LFormerInterpolator, False, True): "none",

@@ -56,7 +56,7 @@ class Row:
             return NONE
         ours, best = self.entries[OURS], max(others, key=lambda entry: self.measure.sign * entry.mean)
         gain = self.measure.sign * (ours.mean - best.mean)
-        close = abs(gain) < math.hypot(ours.error, best.error)
+        close = abs(gain) <= math.hypot(ours.error, best.error)  # two that never err are alike
         return f"{'≈' if close else '✓' if gain > 0 else '✗'} {gain:+.{self.measure.digits}f}".replace("-", "−")
 
 
@@ -115,9 +115,9 @@ def table(found: list[Row]) -> str:
             if method not in row.entries:
                 shown.append(NONE)
                 continue
-            entry, rank = row.entries[method], row.ranks[method]
+            entry, rank, first = row.entries[method], row.ranks[method], min(row.ranks.values())
             figure = f"{entry.mean:.{digits}f}"
-            shown.append(f"{f'**{figure}**' if rank < 2 else figure} ±{entry.error:.{digits}f} ({rank:g})")
+            shown.append(f"{f'**{figure}**' if rank == first else figure} ±{entry.error:.{digits}f} ({rank:g})")
         body.append([row.name, f"{row.measure.words} {arrow}", *shown, row.verdict])
     places = {method: [row.ranks[method] for row in found if method in row.entries] for method in methods}
     body.append(["mean rank (rows)", "", *(f"{fmean(p):.2f} ({len(p)})" for p in places.values()), ""])
