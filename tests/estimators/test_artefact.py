@@ -361,7 +361,6 @@ WRONG = [
     (("features", "clock"), [1.0], "clock must be two numbers, when it begins and how long it is"),
     (("features", "clock"), [0.0, 0.0], "the length of the clock must be greater than 0"),
     (("features", "clock"), ["a", 1.0], "clock must be a finite number"),
-    (("features", "clock"), None, "marks of the model: 3 where the rest of the file needs 0"),
     (("features", "channels"), ["k"], "known: 2 where the rest of the file needs 1"),
     (("features", "channels"), ["k", "k"], "channels must all be different; 'k' is there twice"),
     (("features", "channels"), ["k", 1], "channels must be text"),

@@ -130,7 +130,7 @@ def test_the_weights_after_ctrl_c_are_those_of_the_best_epoch(monkeypatch: pytes
     monkeypatch.setattr(LFormerRegressor, "_training", lambda self, n=1: replace(training(self, n), average=0.0))
     weights = interrupting(3, monkeypatch)
     with pytest.raises(InterruptedFit) as error:
-        LFormerRegressor(**SMALL | {"max_epochs": 9, "lr": 0.2}).fit(X, targets(LFormerRegressor, X))
+        LFormerRegressor(**SMALL | {"max_epochs": 9, "lr": 0.5}).fit(X, targets(LFormerRegressor, X))
     scores = [epoch.pop("score") for epoch in weights]
     assert np.argmin(scores) != len(scores) - 1  # else the last weights would do
     assert error.value.estimator is not None
