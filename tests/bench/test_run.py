@@ -379,7 +379,9 @@ def test_workers_that_do_not_end_are_killed(tmp_path: Path, monkeypatch: pytest.
 def test_a_worker_ends_when_its_input_does(tmp_path: Path) -> None:
     with start(replace(ONE, epochs=500), tmp_path) as worker:
         assert worker.stdin is not None
+        assert worker.stdout is not None
         worker.stdin.close()
+        worker.stdout.read()  # to the end: a pipe that is closed before it would end the worker otherwise
     assert worker.returncode == 143
 
 
