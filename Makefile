@@ -11,7 +11,7 @@ demo: $(READY)  ## train on noisy irregular spirals for two minutes; look at run
 	$(BIN)/lformer demo
 
 test: $(READY)  ## the whole test suite, a file to each of up to four processes of THREADS threads
-	OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # With the Python that has the machine's CUDA build of torch, not the pinned one. cuBLAS asks for the workspace setting.
 test-gpu:  ## the tests that need a CUDA device

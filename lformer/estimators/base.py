@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from functools import wraps
+from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 import numpy as np
 import torch
@@ -138,6 +139,8 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     verbose: int = 0
     warm_start: bool = False
     autosave: str | None = None
+
+    _times: ClassVar[int] = 1  # as many steps as others take
 
     if TYPE_CHECKING:  # found by `fit`; to a dataclass any other annotation is a parameter
         model_: LFormer | Ensemble
@@ -317,7 +320,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
 
     def _training(self, series: int = 1) -> TrainConfig:
         """How to train on so many series."""
-        epochs, epoch_steps, batch_size = budget(series, self.batch_size, self.max_epochs)
+        epochs, epoch_steps, batch_size = budget(series, self.batch_size, self.max_epochs, self._times)
         held = series * self.validation_fraction / (1 - self.validation_fraction)
         return TrainConfig(
             epochs=epochs, epoch_steps=epoch_steps, batch_size=batch_size, lr=self.lr, weight_decay=self.weight_decay,
@@ -336,8 +339,9 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         for name in positive:
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be greater than 0; got {getattr(self, name)}.")
-        if self.neighbours != "auto" and not (str(self.neighbours).isdecimal() and self.neighbours >= 0):
-            raise ValueError(f'neighbours must be "auto" or at least 0; got {self.neighbours!r}.')
+        given: Any = self.neighbours
+        if given != "auto" and not (isinstance(given, Integral) and int(given) >= 0):
+            raise ValueError(f'neighbours must be "auto" or a whole number of at least 0; got {given!r}.')
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1; got {self.dropout}.")
         if not 0 < self.validation_fraction < 1:

@@ -23,7 +23,7 @@ from lformer.parts import Targets
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _PointEstimator(FineTunedEstimator):
-    """What both have: a little less of everything in training."""
+    """What both have: how strongly training is regularised."""
 
     dropout: float = 0.1
     weight_decay: float = 0.05

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from lformer import tasks
 from lformer.estimators.base import LFormerEstimator, all_or_nothing, scale_of
-from lformer.estimators.budget import budget
 from lformer.estimators.inputs import as_panel, match_channels, match_clock, on_calendar
 from lformer.evaluate import evaluate
 from lformer.hiding import HidingPart
@@ -19,9 +18,6 @@ from lformer.panel import Array, Panel, join
 from lformer.parts import PanelPart, Prepared, Splits, Targets
 from lformer.scaling import Scale
 from lformer.tasks import Task
-from lformer.train import TrainConfig
-
-TIMES = 3  # as many steps as an estimator with targets takes
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -54,6 +50,7 @@ class LFormerPretrainer(LFormerEstimator):
 
     hidden: float = 0.5
     hidden_channels: float = 0.15
+    _times: ClassVar[int] = 3  # no two epochs ask the same, so none is learned by heart
 
     @all_or_nothing
     def fit(self, X: Any, y: None = None) -> Self:
@@ -90,10 +87,6 @@ class LFormerPretrainer(LFormerEstimator):
         splits = super()._splits(prepared, task, seed)
         train, validation, test = (self._hiding(part) for part in (splits.train, splits.validation, splits.test))
         return replace(splits, train=train, validation=validation, test=test)
-
-    def _training(self, series: int = 1) -> TrainConfig:
-        epochs, epoch_steps, batch_size = budget(series, self.batch_size, self.max_epochs, times=TIMES)
-        return replace(super()._training(series), epochs=epochs, epoch_steps=epoch_steps, batch_size=batch_size)
 
     def _hiding(self, part: PanelPart) -> HidingPart:
         return HidingPart.of(part, self.hidden, self.hidden_channels)

@@ -22,7 +22,7 @@ from lformer.nn.predictor import Answer, Pool, Pooling, head
 from lformer.nn.query import Merged, check_answer, merge
 from lformer.nn.rows import Encoded, RowEncoder, Rows, check_rows
 from lformer.nn.softmax import SoftmaxAttention
-from lformer.nn.summaries import Seen, Summaries, nothing_seen
+from lformer.nn.summaries import Seen, SummaryHead, nothing_seen
 from lformer.ops import GateNorm, checks
 
 TimeMixer = Literal["liquid", "softmax"]
@@ -45,7 +45,7 @@ class LFormerConfig:
         marks: M, numbers known in advance of every row and query, such as the calendar, from `batch.marks`; the paper
             has none.
         summaries: whether an answer per series also hangs on the mean, range and the like of each channel, see
-            `Summaries`; needs rows="carried".
+            `SummaryHead`; needs rows="carried".
         series_scale: whether values, and answers in their units, are in units of their own series, see `OwnScale`.
         persistence: "latest", "recent", "line" or "wave" adds the answer to a simple guess in the units of the inputs,
             see `Persistence`; "none" is the paper's.
@@ -209,7 +209,7 @@ class LFormer(nn.Module):
             config.summaries,
         )
         self.summaries = (
-            Summaries(config.inputs, config.statics, config.width, config.outputs, config.dropout)
+            SummaryHead(config.inputs, config.statics, config.width, config.outputs, config.dropout)
             if config.summaries
             else None
         )

@@ -89,7 +89,7 @@ class RowEncoder(nn.Module):
         series_scale: whether values are in units of their own series, see `OwnScale`; its features are appended too.
         neighbours: on either side of a row how many moments to show, a typical interval apart; see `around`.
         causal: show only those before it.
-        summaries: keep what `Summaries` needs.
+        summaries: keep what `SummaryHead` needs.
 
     What must be fitted is held in buffers: `shift`, `scale`, `low` and `high` (C,) of the values (not with "values",
     which is the paper's: as they come), and the typical `interval` and `span` of a series, in the data's unit of time.

@@ -1,4 +1,4 @@
-"""Summaries: what answers per series owe to the mean, the range and the like of each channel, whenever values came.
+"""SummaryHead: what answers per series owe to the mean, the range and the like of each channel, whenever values came.
 
     answer = head(rows) + mlp(latest, mean, least, greatest, deviation, change and count of each channel, covariates)
 
@@ -50,7 +50,7 @@ def see(values: Tensor, observed: Tensor, before: Seen) -> Seen:
     )
 
 
-class Summaries(nn.Module):
+class SummaryHead(nn.Module):
     """What is known of each channel, and static covariates -> what is added to the answer (B, O).
 
     Args:

@@ -1,12 +1,14 @@
 """Neighbours of a row: a plain convolution on a regular grid, real intervals elsewhere, and nothing from the future."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from helpers import relative_error
 from torch import Tensor
 
-from lformer import IrregularBatch, LFormer, LFormerConfig
+from lformer import IrregularBatch, LFormer, LFormerClassifier, LFormerConfig
 from lformer.nn.neighbours import REACH, offsets
 from lformer.nn.rows import RowEncoder
 
@@ -191,3 +193,16 @@ def test_answers_from_the_latest_value_do_not_become_the_line_to_the_next() -> N
     )
     with torch.no_grad():
         assert float(LFormer(config).double().eval()(batch)) == 1.0
+
+
+@pytest.mark.parametrize("given", ["4", -1, 2.5, "many"])
+def test_an_estimator_names_a_number_of_neighbours_that_is_none(given: Any) -> None:
+    with pytest.raises(ValueError, match='neighbours must be "auto" or a whole number of at least 0; got'):
+        LFormerClassifier(neighbours=given).fit(np.zeros((4, 5)), [0, 1, 0, 1])
+
+
+@pytest.mark.parametrize(("channels", "expected"), [(16, 4), (17, 0)])
+def test_of_many_channels_rows_show_none(channels: int, expected: int) -> None:
+    X = np.random.default_rng(0).normal(size=(8, 5, channels))
+    fitted = LFormerClassifier(width=8, heads=2, depth=1, max_epochs=1, random_state=0).fit(X, np.arange(8) % 2)
+    assert fitted.model_.config.neighbours == expected

@@ -9,7 +9,7 @@ from helpers import irregular_arrays, irregular_batch, relative_error
 
 from lformer import IrregularBatch, LFormer, LFormerClassifier, LFormerConfig
 from lformer.estimators.series import PER_SUMMARY
-from lformer.nn.summaries import FAR, FEATURES, Summaries
+from lformer.nn.summaries import FAR, FEATURES, SummaryHead
 
 
 def model(**change: Any) -> LFormer:
@@ -21,7 +21,7 @@ def model(**change: Any) -> LFormer:
 def read(made: LFormer, batch: IrregularBatch) -> torch.Tensor:
     """(B, FEATURES, C) what the first layer of the summaries is given."""
     found: list[torch.Tensor] = []
-    assert isinstance(made.summaries, Summaries)
+    assert isinstance(made.summaries, SummaryHead)
     handle = made.summaries.added.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0]))
     made(batch)
     handle.remove()
