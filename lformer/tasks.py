@@ -115,21 +115,25 @@ def _constant(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.devi
     return torch.tensor(numbers, dtype=dtype, device=device)
 
 
-def classify(classes: int, answer: Answer = "series", class_weights: Sequence[float] | None = None) -> Task:
+def classify(
+    classes: int, answer: Answer = "series", class_weights: Sequence[float] | None = None, smoothing: float = 0.0
+) -> Task:
     """One of several classes, of each series or of each row; accuracy over all of them.
 
-    `class_weights` says how much each class counts in the loss and in the cross-entropy; all alike if None. Two
-    classes are also ranked by their score: area under the ROC curve, average precision.
+    `class_weights` says how much each class counts in the loss and in the cross-entropy; all alike if None.
+    `smoothing` is the share of each label that the loss, but no metric, spreads evenly over all classes. Two classes
+    are also ranked by their score: area under the ROC curve, average precision.
     """
-    error = partial(_cross_entropy, None if class_weights is None else tuple(class_weights))
-    found: dict[str, Metric] = {"accuracy": Mean(metrics.correct, best="max"), "cross_entropy": Mean(error)}
+    weights = None if class_weights is None else tuple(class_weights)
+    metric = Mean(partial(_cross_entropy, weights, 0.0))
+    found: dict[str, Metric] = {"accuracy": Mean(metrics.correct, best="max"), "cross_entropy": metric}
     if classes == 2:
         found |= {"auroc": Ranking("roc"), "auprc": Ranking("precision")}
     return Task(
         name="classify" if answer == "series" else "classify-points",
         answer=answer,
         outputs=classes,
-        error=error,
+        error=partial(_cross_entropy, weights, smoothing),
         metrics=found,
         monitor="accuracy",
         printed={"accuracy": PERCENT},
@@ -281,7 +285,13 @@ def for_splits(splits: Splits[Any]) -> Task:
     return task
 
 
-def _cross_entropy(class_weights: tuple[float, ...] | None, scores: Tensor, target: Tensor) -> Tensor:
-    """-log of the probability of the right class, times its weight: (K,), (..., K), (...) -> (...)."""
-    error = -torch.log_softmax(scores, dim=-1).gather(-1, target[..., None]).squeeze(-1)
+def _cross_entropy(class_weights: tuple[float, ...] | None, smoothing: float, scores: Tensor, target: Tensor) -> Tensor:
+    """-log of the probability of the right class, times its weight: (..., K), (...) -> (...).
+
+    With `smoothing` the right class is only so probable, 1 - smoothing + smoothing / K, and each other smoothing / K.
+    """
+    log_probability = torch.log_softmax(scores, dim=-1)
+    error = -log_probability.gather(-1, target[..., None]).squeeze(-1)
+    if smoothing:
+        error = (1 - smoothing) * error - smoothing * log_probability.mean(dim=-1)
     return error if class_weights is None else error * _constant(class_weights, error.dtype, error.device)[target]

@@ -100,16 +100,37 @@ def test_dropout_draws_from_the_run() -> None:
     assert generator_on(CPU) is None
 
 
-def test_dropout_is_that_of_pytorch() -> None:
-    x, layer, draws = torch.randn(7, 50), Dropout(0.3), Draws(CPU)
+def test_dropout_outside_a_run_is_that_of_pytorch() -> None:
+    x, layer = torch.randn(7, 50), Dropout(0.3)
     torch.manual_seed(4)
     expected = nn.functional.dropout(x, 0.3)
     torch.manual_seed(4)
     assert torch.equal(layer(x), expected)
+    assert torch.equal(layer.eval()(x), x)
+
+
+@pytest.mark.parametrize("p", [0.001, 0.2, 0.5, 0.97])
+@pytest.mark.parametrize("shape", [(1_000_003,), (1001, 333)])  # no multiple of the numbers in a word
+def test_dropout_of_a_run_drops_its_share_and_keeps_the_mean(p: float, shape: tuple[int, ...]) -> None:
+    x, layer, draws = torch.ones(shape, dtype=torch.float64), Dropout(p), Draws(CPU)
     draws.seed(4)
     with drawing_from(draws):
-        assert torch.equal(layer(x), expected)
-    assert torch.equal(layer.eval()(x), x)
+        y = layer(x)
+    dropped = y == 0
+    deviation = (p * (1 - p) / y.numel()) ** 0.5
+    assert abs(float(dropped.double().mean()) - p) < 4 * deviation + 2**-17
+    assert torch.allclose(y[~dropped], torch.tensor(1 / (1 - p), dtype=torch.float64), rtol=2**-10)
+    pairs = dropped.flatten()[: y.numel() // 2 * 2].view(-1, 2).double()
+    covariance = float((pairs - p).prod(dim=1).mean())
+    assert abs(covariance) < 4 * p * (1 - p) / len(pairs) ** 0.5  # neighbours are dropped independently
+
+
+def test_gradients_are_dropped_with_their_numbers() -> None:
+    x, layer, draws = torch.randn(9, 33, requires_grad=True), Dropout(0.4), Draws(CPU)
+    with drawing_from(draws):
+        y = layer(x)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(gradient * x, y)
 
 
 def test_a_run_in_another_thread_has_its_own_numbers() -> None:

@@ -93,6 +93,17 @@ def test_accuracy_is_over_all_points_and_skips_padding() -> None:
     assert figure(task.metrics["accuracy"], scores, batch_of(labels)) == pytest.approx(1 / 3)
 
 
+def test_smoothed_labels_are_those_of_pytorch_and_of_the_loss_alone() -> None:
+    g = torch.Generator().manual_seed(0)
+    scores, labels = torch.randn(6, 4, generator=g), torch.tensor([0, 1, 2, 3, 3, 1])
+    plain, smooth = tasks.classify(4), tasks.classify(4, smoothing=0.1)
+    expected = torch.nn.functional.cross_entropy(scores, labels, label_smoothing=0.1)
+    assert float(smooth.loss(scores, batch_of(labels))) == pytest.approx(float(expected))
+    for name in plain.metrics:
+        batch = batch_of(labels)
+        assert figure(smooth.metrics[name], scores, batch) == figure(plain.metrics[name], scores, batch)
+
+
 def test_a_regression_reports_its_own_units_and_trains_near_one() -> None:
     class Zero(nn.Module):
         def forward(self, batch: IrregularBatch) -> Tensor:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lformer.bench.defaults.run import Outcome
 
 Out = Annotated[Path, typer.Option("--out", help="Folder of the records.")]
-RECORDS = Path("results/defaults")
+RECORDS, OPTIONS = Path("results/defaults"), Path("results/options")
 
 
 def defaults(
@@ -58,6 +58,9 @@ def defaults(
 
 def defaults_table(
     out: Out = RECORDS,
+    options: Annotated[
+        Path, typer.Option(help="Folder of the records of changed options; without any, their table is left as it is.")
+    ] = OPTIONS,
     write: Annotated[
         Path | None,
         typer.Option(help="A Markdown page with the marks <!-- defaults --> and <!-- /defaults -->, to fill."),
@@ -71,7 +74,8 @@ def defaults_table(
         if write is None:
             print(table.tables(found))
             return
-        write.write_text(table.filled(write.read_text(encoding="utf-8"), found), encoding="utf-8")
+        page = table.filled(write.read_text(encoding="utf-8"), found, records.read_all(options))
+        write.write_text(page, encoding="utf-8")
         console.print(f"Tables: {write}")
 
 

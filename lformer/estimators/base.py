@@ -16,10 +16,9 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted
 
-from lformer import scaling, tasks
+from lformer import scaling
 from lformer.estimators.budget import budget, earliest, warn_if_unfinished
 from lformer.estimators.devices import choose, placed
 from lformer.estimators.features import Features
@@ -373,9 +372,3 @@ def scale_of(model: LFormer | Ensemble) -> Scale:
     """How a fitted model scales the values of its channels."""
     rows = members_of(model)[0].rows
     return Scale(*(buffer.cpu().numpy() for buffer in (rows.shift, rows.scale, rows.low, rows.high)))
-
-
-def classification(classes: Array, labels: Array, class_weight: Any, answer: Literal["series", "step"]) -> Task:
-    """The task of a classifier; its epoch is chosen by cross-entropy, as accuracy moves in steps of one example."""
-    weights = None if class_weight is None else compute_class_weight(class_weight, classes=classes, y=labels).tolist()
-    return replace(tasks.classify(len(classes), answer, weights), monitor="cross_entropy")

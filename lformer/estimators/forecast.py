@@ -201,6 +201,8 @@ class _RecordEstimator(LFormerEstimator):
         super()._check_parameters()
         if not self.n_copies >= 1:
             raise ValueError(f"n_copies must be at least 1; got {self.n_copies}.")
+        if self.persistence is not True and self.persistence is not False:
+            raise ValueError(f"persistence must be True or False; got {self.persistence!r}.")
         if self.series_scale is not True and self.series_scale is not False and self.series_scale != "auto":
             raise ValueError(f'series_scale must be True, False or "auto"; got {self.series_scale!r}.')
         if self.series_scale is True and self.streaming:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from lformer import tasks
-from lformer.estimators.base import all_or_nothing, classification, mean_and_deviation
+from lformer.estimators.base import all_or_nothing, mean_and_deviation
+from lformer.estimators.classes import ClassSettings
 from lformer.estimators.fine_tuning import FineTunedEstimator
 from lformer.estimators.inputs import series_weights
 from lformer.panel import Array, Panel
@@ -30,11 +31,11 @@ class _PointEstimator(FineTunedEstimator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LFormerPointClassifier(_PointEstimator):
+class LFormerPointClassifier(ClassSettings, _PointEstimator):
     """Which class each row of a series belongs to.
 
     Args:
-        class_weight: None, "balanced", or a dict from class to weight, of each row.
+        class_weight, label_smoothing: of each row, see `ClassSettings`.
         pretrained: an `LFormerPretrainer` or the folder of a saved one to start from, see `FineTunedEstimator`.
         others: see `LFormerEstimator`.
 
@@ -47,7 +48,7 @@ class LFormerPointClassifier(_PointEstimator):
         True
     """
 
-    class_weight: Literal["balanced"] | dict[Any, float] | None = None
+    _times: ClassVar[int] = 2  # rows are many: their accuracy goes on rising for longer
 
     @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -70,9 +71,7 @@ class LFormerPointClassifier(_PointEstimator):
             )
         weights = series_weights(sample_weight, panel, isinstance(X, Panel))
         targets = Targets(values=code.astype(np.int64), at="rows", weights=weights)
-        return self._fit(
-            *_with_targets(panel, targets), classification(self.classes_, labels, self.class_weight, "step")
-        )
+        return self._fit(*_with_targets(panel, targets), self._point_classification(self.classes_, labels, len(panel)))
 
     def predict_proba(self, X: Any) -> list[Array]:
         """(L_i, classes) of each series, rows as in X, classes in the order of `classes_`."""

@@ -13,7 +13,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from lformer import tasks
-from lformer.estimators.base import all_or_nothing, classification, mean_and_deviation
+from lformer.estimators.base import all_or_nothing, mean_and_deviation
+from lformer.estimators.classes import ClassSettings
 from lformer.estimators.fine_tuning import FineTunedEstimator
 from lformer.estimators.inputs import as_panel, series_weights
 from lformer.nn import LFormerConfig
@@ -62,11 +63,11 @@ class _SeriesEstimator(FineTunedEstimator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LFormerClassifier(ClassifierMixin, _SeriesEstimator):  # type: ignore[misc]
+class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator):  # type: ignore[misc]
     """Which class a series belongs to.
 
     Args:
-        class_weight: None, "balanced", or a dict from class to weight.
+        class_weight, label_smoothing: see `ClassSettings`.
         drop_fraction: in training, about this share of the observations, rows and channels of a series is dropped,
             others in every epoch: for many noisy channels and few series.
         summaries: whether an answer also hangs on the mean, range and the like of each channel, as that of boosting
@@ -85,8 +86,6 @@ class LFormerClassifier(ClassifierMixin, _SeriesEstimator):  # type: ignore[misc
         True
     """
 
-    class_weight: Literal["balanced"] | dict[Any, float] | None = None
-
     @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on series and their classes; a Series or dict of classes is aligned with the ids of a Panel."""
@@ -100,7 +99,7 @@ class LFormerClassifier(ClassifierMixin, _SeriesEstimator):  # type: ignore[misc
             )
         weights = series_weights(sample_weight, panel, isinstance(X, Panel))
         targets = Targets(values=code.astype(np.int64), at="series", weights=weights)
-        task = classification(self.classes_, labels, self.class_weight, "series")
+        task = self._classification(self.classes_, labels, len(panel))
         return self._fit(panel, targets, task, groups=code)
 
     def predict_proba(self, X: Any) -> Array:
@@ -124,7 +123,7 @@ class LFormerClassifier(ClassifierMixin, _SeriesEstimator):  # type: ignore[misc
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LFormerRegressor(RegressorMixin, _SeriesEstimator):  # type: ignore[misc]
-    """Numbers of a series, one or several. Arguments as for `LFormerClassifier`, but for `class_weight`.
+    """Numbers of a series, one or several. Arguments as for `LFormerClassifier`, but for those of `ClassSettings`.
 
     Example:
         >>> import numpy as np

@@ -6,6 +6,8 @@ from torch import Tensor, nn
 
 from lformer.draws import generator_on
 
+LEVELS = 2**16  # shares are rounded to one of so many
+
 
 class Dropout(nn.Dropout):
     """As `torch.nn.Dropout`; inside `lformer.draws.drawing_from` it draws from the generators of the run."""
@@ -17,5 +19,18 @@ class Dropout(nn.Dropout):
         generator = None if torch.compiler.is_compiling() else generator_on(x.device)
         if generator is None:
             return F.dropout(x, self.p)
+        if x.device.type == "cpu":
+            return x * _kept_on_cpu(x, self.p, generator)
         kept = 1 - self.p
         return x * x.new_empty(x.shape).bernoulli_(kept, generator=generator).div_(kept)
+
+
+def _kept_on_cpu(x: Tensor, p: float, generator: torch.Generator) -> Tensor:
+    """0 for a share p of the numbers, 1 / (1 - p) for the others, in the shape of x.
+
+    `bernoulli_` draws 64 bits for each number on a CPU, which took a tenth of a training step; 16 are enough.
+    """
+    dropped = min(LEVELS - 1, round(p * LEVELS))
+    words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
+    draws = words.view(torch.int16)[: x.numel()].view(x.shape)  # from -LEVELS / 2 to LEVELS / 2 - 1
+    return (draws >= dropped - LEVELS // 2).to(x.dtype).mul_(LEVELS / (LEVELS - dropped))

@@ -17,6 +17,7 @@ from lformer.nn.known import Ahead, Known, follow, look_ahead
 from lformer.nn.query import rows_until
 
 REACH = 16  # rows that a causal model looks back at most, so that a stream keeps no more than these
+WIDE = 15.0  # the outermost neighbours are at least this fraction of a typical series away: 1 / WIDE
 
 
 class Recent(NamedTuple):
@@ -50,6 +51,26 @@ def offsets(count: int, causal: bool) -> list[int]:
     return before if causal else [*before, *range(1, count + 1)]
 
 
+def distances(count: int, interval: Tensor, span: Tensor | None = None) -> Tensor:
+    """(count,) how far from a row the neighbours on either side of it are: 1, 2, 3, … typical intervals.
+
+    With the typical span of a series they spread geometrically where these would cover less than 1 / WIDE of it, so
+    that rows of a long, dense series show shapes and not only noise.
+
+    Example:
+        >>> one = torch.tensor(1.0)
+        >>> distances(4, one).tolist(), distances(4, one, 60 * one).tolist()
+        ([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0])
+        >>> distances(4, one, 405 * one).round().tolist()
+        [1.0, 3.0, 9.0, 27.0]
+    """
+    whole = torch.arange(1, count + 1, device=interval.device, dtype=interval.dtype)
+    if span is None:
+        return interval * whole
+    widest = (span / (WIDE * interval)).clamp(min=count)
+    return interval * torch.maximum(whole, widest ** ((whole - 1) / max(1, count - 1)))
+
+
 def around(
     moments: Tensor,
     level: Tensor,
@@ -57,8 +78,7 @@ def around(
     lengths: Tensor,
     known: Known,
     ahead: Ahead,
-    interval: Tensor,
-    count: int,
+    apart: Tensor,
 ) -> Tensor:
     """How much each channel differed from its level around each moment, in a model that reads the whole series.
 
@@ -69,14 +89,13 @@ def around(
         lengths: (B,).
         known: (B, L + 1, C) before the first and after each row.
         ahead: (B, L + 1, C) likewise.
-        interval: () the typical one.
-        count: neighbours on either side.
+        apart: (count,) how far the neighbours on either side are, the nearest first.
 
     Returns:
         (B, N, 2 · count · C); 0 beyond the first and the last observation of a channel.
-    """  # fmt: skip
-    steps = torch.tensor(offsets(count, causal=False), device=times.device, dtype=times.dtype)
-    asked = (moments[..., None] + steps * interval.to(times.dtype)).flatten(1)  # (B, N · 2 count)
+    """
+    steps = torch.cat([-apart.flip(0), apart]).to(times.dtype)
+    asked = (moments[..., None] + steps).flatten(1)  # (B, N · 2 count)
     index = rows_until(times, lengths, asked)
     found = on_line(at_index(known, index), ahead.at(index), asked).unflatten(1, (moments.shape[1], len(steps)))
     return torch.where(torch.isnan(found), 0, found - level[:, :, None]).flatten(2)

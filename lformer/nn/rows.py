@@ -23,7 +23,17 @@ from torch import Tensor, nn
 from lformer.batch import IrregularBatch, median_interval, median_span
 from lformer.nn.attention import one_of
 from lformer.nn.known import Ahead, Known, Past, follow, look_ahead, nothing_known
-from lformer.nn.neighbours import Latest, Recent, around, at_index, before_rows, nothing_recent, offsets, on_line
+from lformer.nn.neighbours import (
+    Latest,
+    Recent,
+    around,
+    at_index,
+    before_rows,
+    distances,
+    nothing_recent,
+    offsets,
+    on_line,
+)
 from lformer.nn.own_scale import Own, OwnScale
 from lformer.nn.query import rows_until
 from lformer.nn.summaries import Seen, nothing_seen, see
@@ -268,9 +278,10 @@ class RowEncoder(nn.Module):
     def _around_moments(
         self, moments: Tensor, level: Tensor, batch: IrregularBatch, known: Known, ahead: Ahead
     ) -> Tensor:
-        return around(
-            moments, level, batch.times, batch.lengths, known, ahead, self.interval, self.neighbours
-        )  # fmt: skip
+        interval, span = self.interval.to(moments.dtype), self.span.to(moments.dtype)
+        # An answer that starts from the line between two observations is about what lies between these.
+        apart = distances(self.neighbours, interval, None if self.guesses else span)
+        return around(moments, level, batch.times, batch.lengths, known, ahead, apart)
 
     def _in_spans(self, duration: Tensor, dtype: torch.dtype) -> Tensor:
         """0 for no time at all, 1 for the typical span of a series."""

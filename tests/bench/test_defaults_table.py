@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from lformer.bench.defaults import records, table
+from lformer.bench.defaults import methods, options, records, table
+from lformer.bench.defaults.ours import ESTIMATORS
 
 ROOT = Path(__file__).parents[2]
 
@@ -91,4 +92,26 @@ def test_tables_have_every_set_and_method_in_order_and_dashes() -> None:
 
 def test_the_page_of_defaults_is_what_the_committed_records_give() -> None:
     text = (ROOT / "docs" / "defaults.md").read_text()
-    assert table.filled(text, records.read_all(ROOT / "results" / "defaults")) == text
+    defaults, changed = (records.read_all(ROOT / "results" / name) for name in ("defaults", "options"))
+    assert changed
+    assert table.filled(text, defaults, changed) == text
+
+
+def test_options_are_compared_with_the_defaults_seed_by_seed() -> None:
+    defaults = [record("pace", "lformer", score, seed=seed) for seed, score in enumerate((0.90, 0.95, 0.70))]
+    changed = [record("pace", "lformer-neighbours-0", score, seed=seed) for seed, score in enumerate((0.88, 0.94))]
+    defaults += [record("stores", "lformer", 0.2, seed=seed) for seed in (0, 1)]
+    changed += [record("stores", "lformer-calendar-False", 0.3 + 0.02 * seed, seed=seed) for seed in (0, 1)]
+    lines = options.table(defaults, changed).splitlines()
+    assert "| changed | pace | stores |" in lines
+    assert "| nothing | 85.0 | 20.0 |" in lines
+    assert "| `neighbours=0` | **−1.5** ±0.5 | – |" in lines  # a seed that only one of the two has does not count
+    assert "| `calendar=False` | – | **−11.0** ±1.0 |" in lines  # a larger error is worse
+    assert not any("clock" in line for line in lines)
+
+
+def test_every_option_is_a_method_of_its_estimators() -> None:
+    for name, option in options.OPTIONS.items():
+        assert methods.named(options.method_name(name)).kinds == option.kinds
+        for kind in option.kinds:
+            ESTIMATORS[kind](**option.given)

@@ -9,7 +9,7 @@ from helpers import relative_error
 from torch import Tensor
 
 from lformer import IrregularBatch, LFormer, LFormerClassifier, LFormerConfig
-from lformer.nn.neighbours import REACH, offsets
+from lformer.nn.neighbours import REACH, WIDE, offsets
 from lformer.nn.rows import RowEncoder
 
 NAN = float("nan")
@@ -86,6 +86,35 @@ def test_uneven_times_and_missing_values_are_read_off_the_line(causal: bool) -> 
             for c in range(C):
                 expected = slowly(values[0], times[0], offset * interval, n, c, causal)
                 assert abs(float(shown[0, n, k, c]) - expected) < 1e-9, (n, offset, c)
+
+
+def test_those_of_a_long_dense_series_spread_over_it() -> None:
+    torch.manual_seed(3)
+    L = 300
+    values = torch.randn(1, L, 2, dtype=torch.float64)
+    values[torch.rand(values.shape) < 0.3] = NAN
+    times = (torch.rand(1, L, dtype=torch.float64) * 0.2).cumsum(dim=1)
+    made = encoder(2, 4, interval=0.1)
+    made.span.fill_(0.1 * 27 * WIDE)
+    shown = made(IrregularBatch.build(values, times, dtype=torch.float64)).rows[..., -16:].unflatten(-1, (8, 2))
+    apart = [0.1 * k for k in (1, 3, 9, 27)]
+    for n in range(0, L, 23):
+        for k, offset in enumerate([*(-d for d in reversed(apart)), *apart]):
+            for c in range(2):
+                expected = slowly(values[0], times[0], offset, n, c, causal=False)
+                assert abs(float(shown[0, n, k, c]) - expected) < 1e-6, (n, offset, c)  # `interval` is float32 rounded
+
+
+@pytest.mark.parametrize(("causal", "persistence"), [(True, "none"), (False, "line")])
+def test_streams_and_answers_from_the_line_keep_to_whole_intervals(causal: bool, persistence: str) -> None:
+    torch.manual_seed(4)
+    values, times = torch.randn(1, 50, 1, dtype=torch.float64), torch.rand(1, 50, dtype=torch.float64).cumsum(dim=1)
+    batch = IrregularBatch.build(values, times, dtype=torch.float64)
+    made = RowEncoder(1, "carried", persistence=persistence, neighbours=3, causal=causal).double()
+    made.span.fill_(1.0)
+    short = made(batch).rows[..., -3:]
+    made.span.fill_(1000.0)
+    assert torch.equal(made(batch).rows[..., -3:], short)
 
 
 def streaming(neighbours: int = 3) -> LFormer:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from lformer.bench.defaults import classifiers, rules
+from lformer.bench.defaults import classifiers, options, rules
 from lformer.bench.defaults.classifiers import Boosting, OnGrid, OnRows, OnSummaries
 from lformer.bench.defaults.gaussian import GaussianProcess
 from lformer.bench.defaults.measures import Answers
@@ -135,8 +135,20 @@ METHODS: dict[str, Entry] = {
 }
 
 
+def _changed(given: Mapping[str, Any]) -> Make:
+    return lambda kind, seed, device: Defaults(seed, device, given)
+
+
+# The defaults with one option changed. They run where they are named, not with all the others.
+CHANGED: dict[str, Entry] = {
+    options.method_name(name): Entry(_changed(option.given), option.kinds, random=True, on_device=True)
+    for name, option in options.OPTIONS.items()
+}
+
+
 def named(name: str) -> Entry:
     """A method by name, or an error that lists them."""
-    if name not in METHODS:
-        raise ValueError(f"unknown method {name!r}; there are {', '.join(METHODS)}.")
-    return METHODS[name]
+    known = METHODS | CHANGED
+    if name not in known:
+        raise ValueError(f"unknown method {name!r}; there are {', '.join(known)}.")
+    return known[name]

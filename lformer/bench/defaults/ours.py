@@ -1,8 +1,9 @@
-"""The estimators as they come: nothing is said to them but what is asked, on which device, and a seed."""
+"""The estimators with their defaults, or with one option changed: told only what is asked, a device and a seed."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,8 @@ ESTIMATORS: dict[Kind, type[Any]] = {
 class Defaults:
     """The estimator for a kind of problem; `notes` is what it says of its fit."""
 
-    def __init__(self, seed: int, device: str) -> None:
-        self._given = {"random_state": seed, "device": device}
+    def __init__(self, seed: int, device: str, changed: Mapping[str, Any] | None = None) -> None:
+        self._given = {"random_state": seed, "device": device, **(changed or {})}
         self.notes: dict[str, Any] = {}
 
     def fit(self, problem: Problem) -> None:

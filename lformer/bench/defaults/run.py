@@ -52,7 +52,8 @@ def cells(
         entry = sets.named(name)
         for seed in dict.fromkeys([*seeds, 0]):
             for method in method_names or METHODS:
-                able, random = entry.kind in methods.named(method).kinds, METHODS[method].random or entry.redrawn
+                answers = methods.named(method)
+                able, random = entry.kind in answers.kinds, answers.random or entry.redrawn
                 if able and (seed in seeds if random else seed == 0):
                     made.append(Cell(set=name, method=method, part=part, seed=seed))
     if not made:
@@ -122,7 +123,7 @@ def assess(problem: Problem, cell: Cell, device: str = "auto") -> Record:
 
 
 def _assess_part(problem: Problem, cell: Cell, device: str) -> Record:
-    entry, blind = METHODS[cell.method], problem.blind
+    entry, blind = methods.named(cell.method), problem.blind
     if entry.compiled:
         few, first = _few(blind), entry.make(problem.kind, cell.seed, device)
         first.fit(few)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from lformer.bench.defaults import options
 from lformer.bench.defaults.measures import MEASURES, Measure
 from lformer.bench.defaults.methods import CLASSES, METHODS, OURS, VALUES
 from lformer.bench.defaults.records import Cell, PartName, Record
@@ -14,7 +15,7 @@ from lformer.bench.defaults.sets import DEFAULTS_SETS
 from lformer.bench.layout import NONE, markdown, ranks
 from lformer.bench.marks import fill
 
-MARK = "defaults"
+MARK, OPTIONS_MARK = "defaults", "options"
 KINDS = {"Classes": CLASSES, "Values": VALUES}
 PARTS: dict[PartName, str] = {"test": "test part", "folds": "validation folds of the training part"}
 LEGEND = (
@@ -159,6 +160,9 @@ def tables(records: Iterable[Record]) -> str:
     return "\n\n".join([*parts, f"Machines: {'; '.join(machines)}."])
 
 
-def filled(text: str, records: Iterable[Record]) -> str:
-    """The page with the tables of these records between its marks."""
-    return fill(text, MARK, tables(records))
+def filled(text: str, records: Iterable[Record], changed: Iterable[Record] = ()) -> str:
+    """The page with the tables of these records between its marks; that of changed options if it has marks for it."""
+    found, changes = list(records), list(changed)
+    text = fill(text, MARK, tables(found))
+    wanted = changes and f"<!-- {OPTIONS_MARK} -->" in text
+    return fill(text, OPTIONS_MARK, options.table(found, changes)) if wanted else text
