@@ -214,7 +214,7 @@ class Panel:
             >>> panel
             Panel(2 series, 1 channel, 4 rows, 100 % observed)
         """
-        from lformer.panel.long import read_list
+        from lformer.panel.lists import read_list
 
         return cls(**read_list(series, ids, channels, unit, static, on_duplicate, missing_values, dtype))
 
@@ -247,7 +247,7 @@ class Panel:
             >>> Panel.from_array([[[1.0, nan], [2.0, 5.0], [nan, nan]]]).lengths.tolist()
             [2]
         """
-        from lformer.panel.long import read_array
+        from lformer.panel.lists import read_array
 
         return cls(
             **read_array(values, times, lengths, ids, channels, unit, static, on_duplicate, missing_values, dtype)
