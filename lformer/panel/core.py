@@ -138,7 +138,7 @@ class Panel:
     @classmethod
     def from_long(
         cls,
-        table: pd.DataFrame,
+        table: Any,
         *,
         id: str,
         time: str,
@@ -146,7 +146,7 @@ class Panel:
         value: str | Sequence[str] | None = None,
         channels: Sequence[str] | None = None,
         unit: str | None = None,
-        static: pd.DataFrame | None = None,
+        static: Any = None,
         on_duplicate: OnDuplicate = "error",
         missing_values: MissingValues = None,
         dtype: Any = np.float32,
@@ -154,7 +154,8 @@ class Panel:
         """A panel from a table with one observation per row, in any order.
 
         Args:
-            table: the observations.
+            table: the observations, as a DataFrame of pandas or polars, a pyarrow Table, a DuckDB relation or any other
+                table that narwhals knows. Of a lazy one, only the columns that are named are computed.
             id: column that says whose observation it is.
             time: column of stamps: numbers, datetime64 or timedelta64.
             channel: column that says what was observed; None if each channel has a column of its own.
@@ -164,7 +165,8 @@ class Panel:
                 not listed is an error.
             unit: of the panel's times. Of calendar stamps it says what they are converted to, "s" if None; of numbers
                 it is only a label.
-            static: covariates, one row per id, indexed by id.
+            static: covariates, one row per id: a DataFrame of pandas indexed by id, or another table with a column of
+                the same name as here.
             on_duplicate: what to do when the same (id, time, channel) occurs twice. "keep" gives each its own row at
                 the same time; beware that such a row reads but does not write (its interval is 0).
             missing_values: numbers that stand for a missing value, such as -9999 or [-9999, 1e30]; or by channel,
@@ -196,7 +198,7 @@ class Panel:
         ids: Sequence[Hashable] | None = None,
         channels: Sequence[str] | None = None,
         unit: str | None = None,
-        static: pd.DataFrame | None = None,
+        static: Any = None,
         on_duplicate: OnDuplicate = "error",
         missing_values: MissingValues = None,
         dtype: Any = np.float32,
@@ -207,7 +209,9 @@ class Panel:
             series: one after the other, each sorted by time; their order is kept. Values (L,) count as one channel.
             ids: names; 0 to n - 1 if None.
             channels: names; the columns of the DataFrames, or "0", "1", ..., if None.
-            unit, static, on_duplicate, missing_values, dtype: as in `from_long`.
+            static: covariates, one row per id: a DataFrame of pandas indexed by id, or another table with a column
+                "id".
+            unit, on_duplicate, missing_values, dtype: as in `from_long`.
 
         Example:
             >>> panel = Panel.from_list([([0.0, 0.4, 3.0], [[1.0], [2.0], [4.0]]), ([7.5], [[1.0]])])
@@ -228,7 +232,7 @@ class Panel:
         ids: Sequence[Hashable] | None = None,
         channels: Sequence[str] | None = None,
         unit: str | None = None,
-        static: pd.DataFrame | None = None,
+        static: Any = None,
         on_duplicate: OnDuplicate = "error",
         missing_values: MissingValues = None,
         dtype: Any = np.float32,
@@ -369,7 +373,10 @@ class Panel:
     # -- what goes with a series
 
     def align(self, target: Any, name: str = "target") -> Array:
-        """A target for each series: a Series or dict is looked up by id; an array or list goes by position.
+        """A target for each series, looked up by id or by position.
+
+        A Series or DataFrame of pandas goes by its index, a dict by its keys, a table of another library by its column
+        "id"; an array or a list goes by position.
 
         Example:
             >>> Panel.from_list([([0.0], [[1.0]])] * 2, ids=["a", "b"]).align({"b": 1, "a": 0}).tolist()
@@ -378,6 +385,10 @@ class Panel:
         if isinstance(target, Mapping):
             self._all_known([i in target for i in self.ids.tolist()], name)
             return np.asarray([target[i] for i in self.ids.tolist()])
+        if not hasattr(target, "iloc"):
+            from lformer.panel.tables import target_by_id
+
+            target = target_by_id(target, name)
         if hasattr(target, "iloc"):  # pandas
             if not target.index.is_unique:
                 twice = target.index[target.index.duplicated()].tolist()[:5]

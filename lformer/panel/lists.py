@@ -13,6 +13,7 @@ from lformer.panel.core import OnDuplicate, channel_names, spell, whole_numbers
 from lformer.panel.missing import MissingValues, is_mark, read_marks
 from lformer.panel.rows import Fields, entries_of, lay_out, series_names, value_dtype, without_marks
 from lformer.panel.stamps import as_stamps, require_fine, stored_dtype
+from lformer.panel.tables import indexed
 from lformer.panel.zones import common_zone, zone_of
 
 
@@ -21,7 +22,7 @@ def read_list(
     ids: Sequence[Hashable] | None,
     channels: Sequence[str] | None,
     unit: str | None,
-    static: pd.DataFrame | None,
+    static: Any,
     on_duplicate: OnDuplicate,
     missing_values: MissingValues,
     dtype: Any,
@@ -81,6 +82,7 @@ def read_list(
     matrix = np.concatenate(matrices)
     labels = channel_names(channels, matrix.shape[1])
     entries = without_marks(entries_of(matrix), read_marks(missing_values, labels, dtype))
+    static = None if static is None else indexed(static, "id", "static")
     fields = lay_out(names, owner, _joined(clocks), entries, labels, unit, static, on_duplicate, dtype, None)
     return fields | {"zone": common_zone(zones)}
 
@@ -92,7 +94,7 @@ def read_array(
     ids: Sequence[Hashable] | None,
     channels: Sequence[str] | None,
     unit: str | None,
-    static: pd.DataFrame | None,
+    static: Any,
     on_duplicate: OnDuplicate,
     missing_values: MissingValues,
     dtype: Any,
@@ -131,6 +133,7 @@ def read_array(
             f"times must not decrease along a series; series {spell(names[owner[at]])} has {flat[at + 1]} after "
             f"{flat[at]}. Sort its rows by time; write NaN or NaT as the time of padding, or give lengths."
         )
+    static = None if static is None else indexed(static, "id", "static")
     fields = lay_out(names, owner, flat, entries_of(array[valid]), labels, unit, static, on_duplicate, dtype, None)
     return fields | {"zone": None if times is None else zone_of(times)}
 

@@ -14,29 +14,39 @@ from lformer.panel.core import OnDuplicate, channel_names
 from lformer.panel.missing import MissingValues, read_marks
 from lformer.panel.rows import SHOWN, Fields, entries_of, lay_out, value_dtype, without_marks
 from lformer.panel.stamps import as_stamps, require_fine, stored_dtype
+from lformer.panel.tables import column_names, indexed, open_table, take_columns
 from lformer.panel.zones import zone_of
 
 
 def read_long(
-    table: pd.DataFrame,
+    table: Any,
     id: str,
     time: str,
     channel: str | None,
     value: str | Sequence[str] | None,
     channels: Sequence[str] | None,
     unit: str | None,
-    static: pd.DataFrame | None,
+    static: Any,
     on_duplicate: OnDuplicate,
     missing_values: MissingValues,
     dtype: Any,
 ) -> Fields:
     """See `Panel.from_long`."""
     dtype = value_dtype(dtype)
-    if not isinstance(table, pd.DataFrame):
-        raise TypeError(f"from_long takes a pandas DataFrame; got {type(table).__name__}.")
+    frame = open_table(table, "the table")
     check_names(id, time, channel, value)
-    named = [id, time, *([] if channel is None else [channel]), *([value] if isinstance(value, str) else [])]
-    _columns_exist(table, named)
+    known = column_names(frame)
+    columns = (
+        [value] if isinstance(value, str) else [c for c in known if c not in (id, time)] if value is None else value
+    )
+    if channel is None:
+        named = [id, time, *columns]
+    elif isinstance(value, str):
+        named = [id, time, channel, value]
+    else:
+        raise ValueError("with a channel column, value must name the column of the values.")
+    _columns_exist(known, named)
+    table = take_columns(frame, named)
     if not len(table):
         raise ValueError("a panel needs at least one series; the table has no rows.")
     owner, ids = _coded(table[id], id)
@@ -47,22 +57,18 @@ def read_long(
     require_fine(stored_dtype(table[time]), clock, owner, f"the stamps of column {time!r}")
     entries: tuple[Array, Array, Array]
     if channel is None:
-        chosen = [value] if isinstance(value, str) else value
-        columns = [c for c in table.columns if c not in (id, time)] if chosen is None else list(chosen)
-        _columns_exist(table, columns)
         if not columns:
             raise ValueError(f"no column holds values: the table has only {id!r} and {time!r}.")
         place, names = _places(columns, channels)
         row, code, found = entries_of(np.column_stack([_numbers(table[c], c, dtype) for c in columns]))
         entries = row, place[code], found
     else:
-        if not isinstance(value, str):
-            raise ValueError("with a channel column, value must name the column of the values.")
         code, names = _channel_codes(table[channel], channels, channel)
         numbers = _numbers(table[value], value, dtype)
         row = np.flatnonzero(~np.isnan(numbers))
         entries = row, code[row], numbers[row]
     entries = without_marks(entries, read_marks(missing_values, names, dtype))
+    static = None if static is None else indexed(static, id, "static")
     fields = lay_out(np.asarray(ids), owner, clock, entries, names, unit, static, on_duplicate, dtype, table.index)
     return fields | {"zone": zone_of(table[time])}
 
@@ -91,13 +97,11 @@ def _hashable(name: Any) -> bool:
     return True
 
 
-def _columns_exist(table: pd.DataFrame, columns: Sequence[str]) -> None:
-    lost = [c for c in columns if c not in table.columns]
+def _columns_exist(known: Sequence[Hashable], columns: Sequence[Hashable]) -> None:
+    lost = [c for c in columns if c not in known]
     if lost:
-        raise ValueError(
-            f"no column {', '.join(map(shown, lost))}; the table has {', '.join(map(shown, table.columns))}."
-        )
-    twice = [c for c in columns if isinstance(table[c], pd.DataFrame)]
+        raise ValueError(f"no column {', '.join(map(shown, lost))}; the table has {', '.join(map(shown, known))}.")
+    twice = [c for c in dict.fromkeys(columns) if known.count(c) > 1]
     if twice:
         raise ValueError(f"the table has more than one column {', '.join(map(repr, twice))}.")
 

@@ -195,8 +195,7 @@ def _means(key: Array, value: Array, size: int) -> Array:
 
 
 def _static(static: pd.DataFrame, ids: Array) -> pd.DataFrame:
-    if not isinstance(static, pd.DataFrame):
-        raise TypeError(f"static must be a DataFrame indexed by id; got {type(static).__name__}.")
+    """The covariates of each series, in their order."""
     if not static.index.is_unique:
         twice = static.index[static.index.duplicated()].tolist()[:SHOWN]
         raise ValueError(f"static must have one row per id; twice: {twice}.")
