@@ -50,14 +50,17 @@ def test_a_table_of_any_library_is_read_as_one_of_pandas(make: str) -> None:
     same(long(MAKERS[make](arrow())), long(small()))
 
 
+ZONES: dict[str, list[str | None]] = {
+    "chunks": [None, "UTC", "Europe/Berlin", "+02:00"],
+    "polars": [None, "UTC", "Europe/Berlin"],
+    "duckdb": [None],
+}
 RESOLUTIONS = [  # polars has no seconds, and no zone without a name; DuckDB shows instants in the zone of its session
     (make, unit, zone)
-    for make, zones in (
-        ("chunks", [None, "UTC", "Europe/Berlin", "+02:00"]), ("polars", [None, "UTC", "Europe/Berlin"]), ("duckdb", [None]),
-    )
+    for make, zones in ZONES.items()
     for zone in zones
     for unit in ("s", "ms", "us", "ns")[make == "polars" :]
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("make", "unit", "zone"), RESOLUTIONS)
