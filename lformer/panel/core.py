@@ -193,7 +193,7 @@ class Panel:
     @classmethod
     def from_list(
         cls,
-        series: Sequence[tuple[Any, Any] | pd.DataFrame],
+        series: Sequence[tuple[Any, Any] | pd.DataFrame | pd.Series[Any]],
         *,
         ids: Sequence[Hashable] | None = None,
         channels: Sequence[str] | None = None,
@@ -203,12 +203,12 @@ class Panel:
         missing_values: MissingValues = None,
         dtype: Any = np.float32,
     ) -> Self:
-        """A panel from `(times (L,), values (L, C))` pairs, or from DataFrames whose index is the time.
+        """A panel from `(times (L,), values (L, C))` pairs, or from a pandas DataFrame or Series each, indexed by time.
 
         Args:
             series: one after the other, each sorted by time; their order is kept. Values (L,) count as one channel.
             ids: names; 0 to n - 1 if None.
-            channels: names; the columns of the DataFrames, or "0", "1", ..., if None.
+            channels: names; if None, the columns of the DataFrames, the name that all Series have, or "0", "1", ...
             static: covariates, one row per id: a DataFrame of pandas indexed by id, or another table with a column
                 "id".
             unit, on_duplicate, missing_values, dtype: as in `from_long`.
@@ -240,7 +240,8 @@ class Panel:
         """A panel from a padded array with NaN where nothing was observed.
 
         Args:
-            values: (n, L, C), or (n, L) of one channel.
+            values: (n, L, C), or (n, L) of one channel. What looks like (n, C, L), as in aeon and sktime, is questioned
+                by a warning, unless times or channels are given.
             times: (n, L) or (L,); 0, 1, 2, ... if None. NaN or NaT marks padding.
             lengths: (n,) valid rows. If None, rows at the end are padding that have no value and, with times (n, L),
                 no time either.

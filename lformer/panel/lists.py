@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ from lformer.panel.rows import Fields, entries_of, lay_out, series_names, value_
 from lformer.panel.stamps import as_stamps, require_fine, stored_dtype
 from lformer.panel.tables import indexed
 from lformer.panel.zones import common_zone, zone_of
+
+PAIR = "a pair (times, values), or a Series or DataFrame of pandas whose index is the time"
+LONG_AXIS = 10  # times as many channels as stamps: then the axes of an array seem to be swapped
 
 
 def read_list(
@@ -32,9 +36,7 @@ def read_list(
     try:
         series = list(series)
     except TypeError:
-        raise TypeError(
-            f"from_list takes a list of (times, values) pairs or DataFrames; got {shown(series)}."
-        ) from None
+        raise TypeError(f"from_list takes a list, each series of which is {PAIR}; got {shown(series)}.") from None
     if not len(series):
         raise ValueError("a panel needs at least one series; got an empty list.")
     names = series_names(ids, len(series))
@@ -49,12 +51,12 @@ def read_list(
             channels = [str(c) for c in one.columns] if channels is None else channels
             if [str(c) for c in one.columns] != channels:
                 raise ValueError(f"series {name!r} has columns {list(one.columns)}; expected {channels}.")
+        elif isinstance(one, pd.Series):
+            clock, matrix = one.index, one
         elif isinstance(one, tuple | list) and len(one) == 2:
             clock, matrix = one
         else:
-            raise ValueError(
-                f"series {name!r} must be a pair (times, values) or a DataFrame; got {type(one).__name__}."
-            )
+            raise ValueError(f"series {name!r} must be {PAIR}; got {_without_times(one)}")
         stamps = as_stamps(clock, f"times of series {name!r}")
         values = _matrix(matrix, f"series {name!r}", dtype)
         if stamps.ndim != 1 or len(stamps) != len(values):
@@ -80,11 +82,34 @@ def read_list(
         matrices.append(values)
     owner = np.repeat(np.arange(len(names)), [len(c) for c in clocks])
     matrix = np.concatenate(matrices)
-    labels = channel_names(channels, matrix.shape[1])
+    labels = channel_names(_shared_name(series) if channels is None else channels, matrix.shape[1])
     entries = without_marks(entries_of(matrix), read_marks(missing_values, labels, dtype))
     static = None if static is None else indexed(static, "id", "static")
     fields = lay_out(names, owner, _joined(clocks), entries, labels, unit, static, on_duplicate, dtype, None)
     return fields | {"zone": common_zone(zones)}
+
+
+def _shared_name(series: Sequence[Any]) -> list[str] | None:
+    """The name that all have if they are Series of pandas, for their one channel; None if they have none in common."""
+    names = {one.name if isinstance(one, pd.Series) else None for one in series}
+    return [str(*names)] if len(names) == 1 and names != {None} else None
+
+
+def _without_times(one: Any) -> str:
+    """Something that holds values but no times, and what to do about it."""
+    what = f"{type(one).__module__.partition('.')[0]} {type(one).__name__}"
+    if hasattr(one, "__arrow_c_stream__") or hasattr(one, "__arrow_c_array__"):
+        return (
+            f"a {what}, which has no index to hold the times. Give them beside the values, Panel.from_list([(times, "
+            "values), ...]), or one table with a column of ids to Panel.from_long."
+        )
+    if hasattr(one, "shape") and len(one.shape) in (1, 2):
+        aeon = "; or (range(x.shape[1]), x.T), if each is (channels, time), as in aeon" if len(one.shape) == 2 else ""
+        return (
+            f"a {what} of shape {tuple(one.shape)} without times. If its rows are evenly spaced in time, give "
+            f"Panel.from_list([(range(len(x)), x) for x in series]){aeon}."
+        )
+    return f"{shown(one)}."
 
 
 def read_array(
@@ -107,6 +132,8 @@ def read_array(
         raise ValueError(f"a panel needs at least one series; got values of shape {array.shape}.")
     names = series_names(ids, n)
     labels = channel_names(channels, array.shape[2])
+    if times is None and channels is None and (swapped := swapped_axes(array.shape)):
+        warnings.warn(f"{swapped} If it is meant as it stands, name the channels: channels=[...].", stacklevel=3)
     if (marked := is_mark(array, read_marks(missing_values, labels, dtype))).any():
         array = np.where(marked, np.asarray(np.nan, dtype), array)
     clock = np.arange(L, dtype=np.float64) if times is None else as_stamps(times, "times")
@@ -136,6 +163,18 @@ def read_array(
     static = None if static is None else indexed(static, "id", "static")
     fields = lay_out(names, owner, flat, entries_of(array[valid]), labels, unit, static, on_duplicate, dtype, None)
     return fields | {"zone": None if times is None else zone_of(times)}
+
+
+def swapped_axes(shape: tuple[int, ...]) -> str | None:
+    """A warning if an array (n, L, C) has many more channels than stamps; None if it does not look odd."""
+    n, L, C = shape
+    if not 0 < L * LONG_AXIS <= C:
+        return None
+    steps = f"{L} time step{'' if L == 1 else 's'}"
+    return (
+        f"an array of shape {(n, L, C)} is read as (series, time, channels), that is {steps} of {C} channels. If it is "
+        "(series, channels, time), as in aeon and sktime, swap its axes: X.swapaxes(1, 2)."
+    )
 
 
 def _joined(clocks: list[Array]) -> Array:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from panel.made import NAN, long, same_panel, small
 
+from lformer.estimators.inputs import as_panel
 from lformer.panel import Panel
 from lformer.panel.tables import column_names, open_table, take_columns
 
@@ -331,6 +332,25 @@ def test_a_column_of_dates_keeps_its_zone(zone: str | None) -> None:
     expected = expected if zone is None else expected.tz_localize("UTC").tz_convert(zone)
     for column in (stamps, pl.from_arrow(stamps)):
         same(Panel.from_list([(column, [1.0, 2.0])]), Panel.from_list([(expected, [1.0, 2.0])]))
+
+
+@pytest.mark.parametrize("one", [pl.Series([1.0, 2.0]), pa.array([1.0, 2.0]), pl.DataFrame({"a": [1.0, 2.0]})])
+def test_what_has_no_index_cannot_be_a_series_of_a_list(one: Any) -> None:
+    message = (
+        r"series 0 must be a pair .*which has no index to hold the times.*Panel.from_list\(\[\(times, values\), ...\]\)"
+    )
+    for make in (Panel.from_list, as_panel):
+        with pytest.raises(ValueError, match=message):
+            make([one, one])
+
+
+def test_wide_tables_of_other_libraries() -> None:
+    plain = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, NAN]})
+    for table in (pl.from_pandas(plain, nan_to_null=True), pa.Table.from_pandas(plain)):
+        panel, wide = as_panel(table)
+        assert wide == 2
+        assert panel.lengths.tolist() == [2, 1]
+        assert panel.values[:, 0].tolist() == [1.0, 3.0, 2.0]
 
 
 def test_durations_as_a_column() -> None:
