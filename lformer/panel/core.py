@@ -270,15 +270,24 @@ class Panel:
 
     def __repr__(self) -> str:
         rows = int(self.lengths.sum())
-        share = 1.0
-        if self.observed is not None:
-            share = float(self.observed[self.rows()].mean()) if rows else 0.0
         counted = [
             f"{n:,} {word}{'' if n == 1 or word == 'series' else 's'}"
             for n, word in ((len(self), "series"), (self.values.shape[-1], "channel"), (rows, "row"))
         ]
         unit = f", times in {self.unit}" if self.unit else ""
-        return f"Panel({', '.join(counted)}, {100 * share:.3g} % observed{unit})"
+        return f"Panel({', '.join(counted)}, {100 * self.share_observed():.3g} % observed{unit})"
+
+    def share_observed(self) -> float:
+        """Of all values of all rows, how many were observed, from 0 to 1."""
+        if self.observed is None:
+            return 1.0
+        return float(self.observed[self.rows()].mean()) if self.lengths.any() else 0.0
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: figures, and a picture of the first series."""
+        from lformer.panel.picture import as_html
+
+        return as_html(self)
 
     def rows(self) -> Array:
         """(sum of lengths,) where the rows of the series lie, one series after the other."""
