@@ -23,10 +23,10 @@ LANES = 6  # channels in the picture
 LOOK = 200_000  # rows that a typical interval is taken from
 COLUMNS = 360  # places along the axis: of more observations, the lowest and highest of each place are drawn
 DOTS = 120  # observations that are drawn as dots
-PLOT, MARGIN, LANE, GAP, TOP = 360.0, 56.0, 34.0, 14.0, 8.0  # width of the plot and right of it; heights
+PLOT, MARGIN, LANE, GAP, TOP = 350.0, 64.0, 34.0, 14.0, 8.0  # width of the plot and right of it; heights
 LETTERS, LETTER = 16, 6.4  # of a name, and how wide each is, about
 COLOUR = "#3584c8"
-CELL = "text-align:left;padding:1px 14px 1px 0"
+CELL = "text-align:left;padding:1px 10px 1px 0"
 SOFT = 'fill="currentColor" fill-opacity="0.65"'
 
 
@@ -39,7 +39,7 @@ def as_html(panel: Panel) -> str:
     )
     table = f'<table style="border-collapse:collapse;font-size:inherit;margin:4px 0 0">{rows}</table>'
     return (
-        '<div style="display:flex;flex-wrap:wrap;gap:8px 32px;align-items:flex-start;font-size:13px;line-height:1.5">'
+        '<div style="display:flex;flex-wrap:wrap;gap:8px 20px;align-items:flex-start;font-size:13px;line-height:1.5">'
         f"<div><b>Panel</b>{table}</div>"
         f"{_first_series(panel)}</div>"
     )
