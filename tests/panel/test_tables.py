@@ -304,6 +304,10 @@ def test_targets_have_a_column_of_ids(make: str) -> None:
     assert panel.align(text).tolist() == ["yes", "no"]
     holey = MAKERS[make](pa.table({"y": [1, 2, None], "id": ["b", "q", "a"]}))
     np.testing.assert_array_equal(panel.align(holey), [NAN, 1.0])
+    flags = MAKERS[make](pa.table({"y": [True, False, None], "id": ["b", "q", "a"], "z": [1, 2, None]}))
+    found = panel.align(flags)
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, [[NAN, NAN], [1.0, 1.0]])
     two = MAKERS[make](pa.table({"y": [1, 2, 3], "id": ["b", "q", "a"], "z": [0.5, 0.0, 1.5]}))
     assert panel.align(two).tolist() == [[3, 1.5], [1, 0.5]]
     for table, message in (
