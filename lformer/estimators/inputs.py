@@ -182,12 +182,17 @@ def _kind(calendar: bool) -> str:
     return "calendar stamps" if calendar else "numbers"
 
 
+def goes_by_id(target: Any, by_id: bool) -> bool:
+    """Whether a target is looked up by id: a dict always, a pandas Series or any table if the series have ids."""
+    return isinstance(target, dict) or (by_id and (hasattr(target, "reindex") or hasattr(type(target), "columns")))
+
+
 def series_weights(sample_weight: Any, panel: Panel, by_id: bool) -> Array:
-    """(n,) float64, 1 where nothing was given; a Series goes by id if there are ids."""
+    """(n,) float64, 1 where nothing was given; a Series or a table goes by id if there are ids."""
     n = len(panel)
     if sample_weight is None:
         return np.ones(n)
-    if isinstance(sample_weight, dict) or (by_id and hasattr(sample_weight, "reindex")):
+    if goes_by_id(sample_weight, by_id):
         sample_weight = panel.align(sample_weight, "sample_weight")
     weights = as_floats(sample_weight, "sample_weight", np.float64)
     if weights.shape != (n,) or not np.isfinite(weights).all() or bool((weights < 0).any()):

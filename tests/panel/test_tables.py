@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from panel.made import NAN, long, same_panel, small
 
-from lformer.estimators.inputs import as_panel
+from lformer.estimators.inputs import as_panel, goes_by_id, series_weights
 from lformer.panel import Panel
 from lformer.panel.tables import column_names, open_table, take_columns
 
@@ -318,6 +318,14 @@ def test_targets_have_a_column_of_ids(make: str) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             panel.align(MAKERS[make](table))
+
+
+@pytest.mark.parametrize("make", ["pyarrow", "polars", "lazy polars", "duckdb"])
+def test_weights_of_series_have_a_column_of_ids(make: str) -> None:
+    weights = MAKERS[make](pa.table({"w": [1.0, 2.0], "id": ["b", "a"]}))
+    assert series_weights(weights, long(small()), by_id=True).tolist() == [2.0, 1.0]
+    assert not goes_by_id(weights, by_id=False)
+    assert not goes_by_id(pl.Series([1.0, 2.0]), by_id=True)
 
 
 @pytest.mark.parametrize("make", [pl.Series, pa.array, lambda given: pa.chunked_array([given])])
