@@ -67,7 +67,7 @@ def _is_masked(values: Any) -> bool:
 
 def as_floats(values: Any, name: str, dtype: Any) -> Array:
     """A floating array; None is NaN, text that reads as a number is one, and what is too large is infinite."""
-    if hasattr(values, "to_numpy") and (hasattr(values, "dtype") or hasattr(values, "dtypes")):
+    if hasattr(values, "to_numpy") and hasattr(values, "isna"):
         # pandas, which may hold its own mark of what is missing
         values = _without_marks(values, name, dtype)
     array = any_array(values, name)

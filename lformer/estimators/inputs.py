@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,18 +13,24 @@ from sklearn.utils import check_array
 from torch import Tensor
 
 from lformer.arrays import as_floats, as_tensor, refuse_masked
+from lformer.estimators.suspicion import SuspectDataWarning
 from lformer.panel import Array, MissingValues, Panel
+from lformer.panel.lists import swapped_axes
 from lformer.panel.missing import is_mark, read_marks
 from lformer.panel.stamps import one_of
 
 
 def as_panel(X: Any, missing_values: MissingValues = None, *, some: bool = False) -> tuple[Panel, int | None]:
-    """A Panel as it is; a list of (times, values) or DataFrames; an array (n, time, channels), or (n, time).
+    """A Panel as it is; a list of series; an array (n, time, channels), or (n, time).
+
+    A series is a pair (times, values), a Series or DataFrame of pandas whose index is the time, or an array without
+    times, evenly spaced: (time,) or (time, channels); or (channels, time), as in aeon, where lengths differ along that
+    axis.
 
     Args:
         X: the series.
         missing_values: numbers that stand for missing values, as in `Panel.from_long`.
-        some: whether they may name channels that X does not have.
+        some: whether they may name channels that X does not have, as after training; then X must match what `fit` saw.
 
     Returns:
         The series, and how wide X was if it was a plain table (n, time).
@@ -31,13 +39,20 @@ def as_panel(X: Any, missing_values: MissingValues = None, *, some: bool = False
         if not len(X):
             raise ValueError("the panel is empty: at least one series is needed.")
         return X.with_missing(missing_values, some=some), None
-    if isinstance(X, list | tuple) and X and _is_series(X[0]):
-        return Panel.from_list(list(X)).with_missing(missing_values, some=some), None
+    if isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype.kind == "O" and X.ndim == 1):
+        series = list(X) if len(X) and _is_series(X[0]) else ragged_arrays(list(X))
+        if series is not None:
+            return Panel.from_list(series).with_missing(missing_values, some=some), None
     refuse_masked(X, "X")
     if isinstance(X, Tensor):
         X = as_tensor(X, "X").detach().to(torch.float64).numpy()
     elif hasattr(X, "iloc"):  # pandas
         X = as_floats(X, "X", np.float64)
+    if isinstance(X, list | tuple) and len({len(row) for row in X if isinstance(row, list | tuple)}) > 1:
+        raise ValueError(
+            "the rows of X have different lengths. If each is a series, give their times, or make each an array: "
+            "Panel.from_list([(times, values), ...]), or [numpy.asarray(row) for row in X] if they are evenly spaced."
+        )
     try:
         array = check_array(X, allow_nd=True, ensure_all_finite="allow-nan", dtype="numeric", input_name="X")
     except (RuntimeError, OverflowError) as error:
@@ -47,8 +62,11 @@ def as_panel(X: Any, missing_values: MissingValues = None, *, some: bool = False
     if array.ndim > 3:
         raise ValueError(f"X must be (series, time, channels) or (series, time); got shape {array.shape}.")
     wide = array.shape[1] if array.ndim == 2 else None
+    if array.ndim == 3 and not some and (swapped := swapped_axes(array.shape)):
+        warnings.warn(f"X: {swapped}", SuspectDataWarning, stacklevel=5)  # whoever called `fit`
     array = _with_nan(array if array.ndim == 3 else array[..., None], missing_values, some)
-    return Panel.from_array(array, lengths=_lengths(array)), wide
+    channels = list(map(str, range(array.shape[2])))
+    return Panel.from_array(array, lengths=_lengths(array), channels=channels), wide
 
 
 def _with_nan(array: Array, missing_values: MissingValues, some: bool) -> Array:
@@ -61,7 +79,35 @@ def _with_nan(array: Array, missing_values: MissingValues, some: bool) -> Array:
 
 
 def _is_series(one: Any) -> bool:
-    return hasattr(one, "columns") or (isinstance(one, tuple) and len(one) == 2)
+    """Whether this is a series for `Panel.from_list`, which also says what is wrong with columns of other libraries."""
+    if hasattr(one, "iloc") and not hasattr(one, "columns"):  # a pandas Series; one of texts is a row of a table
+        return getattr(one.index.dtype, "kind", "O") in "fiumM"
+    other = hasattr(one, "__arrow_c_stream__") or hasattr(one, "__arrow_c_array__")
+    return other or hasattr(one, "columns") or (isinstance(one, tuple) and len(one) == 2)
+
+
+def ragged_arrays(arrays: Sequence[Any]) -> list[tuple[Array, Array]] | None:
+    """Series (times, values) with times 0, 1, 2, ... from arrays of different shapes; None if they are no such arrays.
+
+    All series have the same channels, so the axis along which lengths differ is that of time.
+    """
+    if not all(isinstance(one, np.ndarray | Tensor) for one in arrays):
+        return None
+    shapes = sorted({tuple(one.shape) for one in arrays})
+    if len(shapes) < 2:
+        return None
+    axes = len(shapes[0])
+    differ = [axis for axis in range(axes) if len({shape[axis : axis + 1] for shape in shapes}) > 1]
+    if axes not in (1, 2) or any(len(shape) != axes for shape in shapes) or len(differ) != 1:
+        raise ValueError(
+            "series without times must be arrays (time,) or (time, channels) that differ in length alone; X has shapes "
+            f"{', '.join(map(str, shapes[:5]))}. Give the times of each: Panel.from_list([(times, values), ...])."
+        )
+    plain = [
+        as_tensor(one, "X").detach().to(torch.float64).numpy() if isinstance(one, Tensor) else one for one in arrays
+    ]
+    values = [one if differ == [0] else one.T for one in plain]  # (time,) or (time, channels)
+    return [(np.arange(len(one)), one) for one in values]
 
 
 def _lengths(array: Array) -> Array | None:
@@ -136,12 +182,17 @@ def _kind(calendar: bool) -> str:
     return "calendar stamps" if calendar else "numbers"
 
 
+def goes_by_id(target: Any, by_id: bool) -> bool:
+    """Whether a target is looked up by id: a dict always, a pandas Series or any table if the series have ids."""
+    return isinstance(target, dict) or (by_id and (hasattr(target, "reindex") or hasattr(type(target), "columns")))
+
+
 def series_weights(sample_weight: Any, panel: Panel, by_id: bool) -> Array:
-    """(n,) float64, 1 where nothing was given; a Series goes by id if there are ids."""
+    """(n,) float64, 1 where nothing was given; a Series or a table goes by id if there are ids."""
     n = len(panel)
     if sample_weight is None:
         return np.ones(n)
-    if isinstance(sample_weight, dict) or (by_id and hasattr(sample_weight, "reindex")):
+    if goes_by_id(sample_weight, by_id):
         sample_weight = panel.align(sample_weight, "sample_weight")
     weights = as_floats(sample_weight, "sample_weight", np.float64)
     if weights.shape != (n,) or not np.isfinite(weights).all() or bool((weights < 0).any()):

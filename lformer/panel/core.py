@@ -138,7 +138,7 @@ class Panel:
     @classmethod
     def from_long(
         cls,
-        table: pd.DataFrame,
+        table: Any,
         *,
         id: str,
         time: str,
@@ -146,7 +146,7 @@ class Panel:
         value: str | Sequence[str] | None = None,
         channels: Sequence[str] | None = None,
         unit: str | None = None,
-        static: pd.DataFrame | None = None,
+        static: Any = None,
         on_duplicate: OnDuplicate = "error",
         missing_values: MissingValues = None,
         dtype: Any = np.float32,
@@ -154,7 +154,8 @@ class Panel:
         """A panel from a table with one observation per row, in any order.
 
         Args:
-            table: the observations.
+            table: the observations, as a DataFrame of pandas or polars, a pyarrow Table, a DuckDB relation or any other
+                table that narwhals knows. Of a lazy one, only the columns that are named are computed.
             id: column that says whose observation it is.
             time: column of stamps: numbers, datetime64 or timedelta64.
             channel: column that says what was observed; None if each channel has a column of its own.
@@ -164,7 +165,8 @@ class Panel:
                 not listed is an error.
             unit: of the panel's times. Of calendar stamps it says what they are converted to, "s" if None; of numbers
                 it is only a label.
-            static: covariates, one row per id, indexed by id.
+            static: covariates, one row per id: a DataFrame of pandas indexed by id, or another table with a column of
+                the same name as here.
             on_duplicate: what to do when the same (id, time, channel) occurs twice. "keep" gives each its own row at
                 the same time; beware that such a row reads but does not write (its interval is 0).
             missing_values: numbers that stand for a missing value, such as -9999 or [-9999, 1e30]; or by channel,
@@ -191,30 +193,32 @@ class Panel:
     @classmethod
     def from_list(
         cls,
-        series: Sequence[tuple[Any, Any] | pd.DataFrame],
+        series: Sequence[tuple[Any, Any] | pd.DataFrame | pd.Series[Any]],
         *,
         ids: Sequence[Hashable] | None = None,
         channels: Sequence[str] | None = None,
         unit: str | None = None,
-        static: pd.DataFrame | None = None,
+        static: Any = None,
         on_duplicate: OnDuplicate = "error",
         missing_values: MissingValues = None,
         dtype: Any = np.float32,
     ) -> Self:
-        """A panel from `(times (L,), values (L, C))` pairs, or from DataFrames whose index is the time.
+        """A panel from `(times (L,), values (L, C))` pairs, or from a pandas DataFrame or Series each, indexed by time.
 
         Args:
             series: one after the other, each sorted by time; their order is kept. Values (L,) count as one channel.
             ids: names; 0 to n - 1 if None.
-            channels: names; the columns of the DataFrames, or "0", "1", ..., if None.
-            unit, static, on_duplicate, missing_values, dtype: as in `from_long`.
+            channels: names; if None, the columns of the DataFrames, the name that all Series have, or "0", "1", ...
+            static: covariates, one row per id: a DataFrame of pandas indexed by id, or another table with a column
+                "id".
+            unit, on_duplicate, missing_values, dtype: as in `from_long`.
 
         Example:
             >>> panel = Panel.from_list([([0.0, 0.4, 3.0], [[1.0], [2.0], [4.0]]), ([7.5], [[1.0]])])
             >>> panel
             Panel(2 series, 1 channel, 4 rows, 100 % observed)
         """
-        from lformer.panel.long import read_list
+        from lformer.panel.lists import read_list
 
         return cls(**read_list(series, ids, channels, unit, static, on_duplicate, missing_values, dtype))
 
@@ -228,7 +232,7 @@ class Panel:
         ids: Sequence[Hashable] | None = None,
         channels: Sequence[str] | None = None,
         unit: str | None = None,
-        static: pd.DataFrame | None = None,
+        static: Any = None,
         on_duplicate: OnDuplicate = "error",
         missing_values: MissingValues = None,
         dtype: Any = np.float32,
@@ -236,7 +240,8 @@ class Panel:
         """A panel from a padded array with NaN where nothing was observed.
 
         Args:
-            values: (n, L, C), or (n, L) of one channel.
+            values: (n, L, C), or (n, L) of one channel. What looks like (n, C, L), as in aeon and sktime, is questioned
+                by a warning, unless times or channels are given.
             times: (n, L) or (L,); 0, 1, 2, ... if None. NaN or NaT marks padding.
             lengths: (n,) valid rows. If None, rows at the end are padding that have no value and, with times (n, L),
                 no time either.
@@ -247,7 +252,7 @@ class Panel:
             >>> Panel.from_array([[[1.0, nan], [2.0, 5.0], [nan, nan]]]).lengths.tolist()
             [2]
         """
-        from lformer.panel.long import read_array
+        from lformer.panel.lists import read_array
 
         return cls(
             **read_array(values, times, lengths, ids, channels, unit, static, on_duplicate, missing_values, dtype)
@@ -265,15 +270,24 @@ class Panel:
 
     def __repr__(self) -> str:
         rows = int(self.lengths.sum())
-        share = 1.0
-        if self.observed is not None:
-            share = float(self.observed[self.rows()].mean()) if rows else 0.0
         counted = [
             f"{n:,} {word}{'' if n == 1 or word == 'series' else 's'}"
             for n, word in ((len(self), "series"), (self.values.shape[-1], "channel"), (rows, "row"))
         ]
         unit = f", times in {self.unit}" if self.unit else ""
-        return f"Panel({', '.join(counted)}, {100 * share:.3g} % observed{unit})"
+        return f"Panel({', '.join(counted)}, {100 * self.share_observed():.3g} % observed{unit})"
+
+    def share_observed(self) -> float:
+        """Of all values of all rows, how many were observed, from 0 to 1."""
+        if self.observed is None:
+            return 1.0
+        return float(self.observed[self.rows()].mean()) if self.lengths.any() else 0.0
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: figures, and a picture of the first series."""
+        from lformer.panel.picture import as_html
+
+        return as_html(self)
 
     def rows(self) -> Array:
         """(sum of lengths,) where the rows of the series lie, one series after the other."""
@@ -369,7 +383,10 @@ class Panel:
     # -- what goes with a series
 
     def align(self, target: Any, name: str = "target") -> Array:
-        """A target for each series: a Series or dict is looked up by id; an array or list goes by position.
+        """A target for each series, looked up by id or by position.
+
+        A Series or DataFrame of pandas goes by its index, a dict by its keys, a table of another library by its column
+        "id"; an array or a list goes by position.
 
         Example:
             >>> Panel.from_list([([0.0], [[1.0]])] * 2, ids=["a", "b"]).align({"b": 1, "a": 0}).tolist()
@@ -378,6 +395,10 @@ class Panel:
         if isinstance(target, Mapping):
             self._all_known([i in target for i in self.ids.tolist()], name)
             return np.asarray([target[i] for i in self.ids.tolist()])
+        if not hasattr(target, "iloc"):
+            from lformer.panel.tables import target_by_id
+
+            target = target_by_id(target, name)
         if hasattr(target, "iloc"):  # pandas
             if not target.index.is_unique:
                 twice = target.index[target.index.duplicated()].tolist()[:5]

@@ -6,7 +6,7 @@ then holds them to the nanosecond over 104 days, to the microsecond over 285 yea
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ def as_stamps(values: Any, name: str) -> Array:
         values: list, array, pandas Series or Index.
         name: what to call them in an error.
     """
-    array = any_array(_in_utc(values), name)
+    array = _dates(any_array(_in_utc(values), name))
     if array.dtype.kind not in "fiumM":
         example = shown(array.ravel()[0]) if array.size else "nothing"
         raise TypeError(
@@ -41,28 +41,41 @@ def as_stamps(values: Any, name: str) -> Array:
     return array.astype(np.int64, copy=False)  # narrow ones would overflow when subtracted
 
 
+def _dates(array: Array) -> Array:
+    """Dates without a time of day, which pandas holds as objects, as datetime64 at midnight; else as it is."""
+    if array.dtype.kind != "O" or not array.size:
+        return array
+    if any(type(one) is not date and one is not None for one in array.ravel().tolist()):
+        return array
+    return array.astype("datetime64[D]").astype("datetime64[s]")
+
+
 def stored_zone(values: Any) -> Any:
-    """The time zone of an array, an Index or a column; None if it has none."""
+    """The time zone of an array, an Index or a column of any library; None if it has none."""
     dtype = getattr(values, "dtype", None)
-    return getattr(dtype, "tz", None) or getattr(getattr(dtype, "pyarrow_dtype", None), "tz", None)
+    for one in (dtype, getattr(dtype, "pyarrow_dtype", None), getattr(values, "type", None)):  # the last of pyarrow
+        zone = getattr(one, "tz", None) or getattr(one, "time_zone", None)  # as polars calls it
+        if zone is not None:
+            return zone
+    return None
 
 
 def _in_utc(values: Any) -> Any:
     """The same instants without a time zone, if they have one: the instant is what counts."""
     if stored_zone(values) is None:
         return values
-    if hasattr(values, "dt"):  # a pandas Series
+    if hasattr(values, "iloc"):  # a pandas Series
         return values.dt.tz_convert("UTC").dt.tz_localize(None)
-    return values.tz_convert("UTC").tz_localize(None)
+    return values.tz_convert("UTC").tz_localize(None) if hasattr(values, "tz_convert") else values  # others are in UTC
 
 
 def _how_to_convert(array: Array) -> str:
     """What to do with objects or text; dates that do not share a time zone are objects to numpy."""
     zones: dict[str, Any] = {}
     for one in array.ravel().tolist():
-        date = one if isinstance(one, datetime) else _read_date(one)
-        if date is not None:
-            zones.setdefault(str(date.tzinfo or "no time zone"), one)
+        moment = one if isinstance(one, datetime) else _read_date(one)
+        if moment is not None:
+            zones.setdefault(str(moment.tzinfo or "no time zone"), one)
         if len(zones) > 1:
             mixed = " and ".join(f"{one} ({zone})" for zone, one in zones.items())
             return f"They mix {mixed}: convert stamps of several time zones with pandas.to_datetime(..., utc=True)."

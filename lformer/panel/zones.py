@@ -66,6 +66,24 @@ def wall_clock(stamps: Array, zone: str | None) -> Array:
     return there.to_numpy().astype(stamps.dtype).reshape(stamps.shape)
 
 
+def instants(clock: Array, zone: str | None) -> Array:
+    """The instants of UTC, datetime64, at which the clock on the wall of a zone shows this; NaT where it never does.
+
+    Of an hour that the clock shows twice, the first one counts.
+
+    Example:
+        >>> import numpy as np
+        >>> instants(np.array(["2024-03-31T01:30", "2024-03-31T02:30"], "datetime64[m]"), "Europe/Berlin").tolist()
+        [datetime.datetime(2024, 3, 31, 0, 30), None]
+    """
+    if zone is None or zone == "UTC":
+        return clock
+    import pandas as pd
+
+    there = pd.DatetimeIndex(clock).tz_localize(read_zone(zone), ambiguous=[True] * len(clock), nonexistent="NaT")
+    return there.tz_convert("UTC").tz_localize(None).to_numpy().astype(clock.dtype)
+
+
 def name_of(zone: Any) -> str:
     """What a zone is called, so that it can be found again."""
     name = str(getattr(zone, "key", None) or getattr(zone, "zone", None) or zone)

@@ -11,6 +11,7 @@ import torch
 from estimators.every_estimator import SIX, answers, close, fitted, records, same
 
 from lformer import LFormerClassifier, Panel
+from lformer.estimators import SuspectDataWarning
 from lformer.estimators.inputs import as_panel, match_channels, series_weights
 
 
@@ -112,6 +113,101 @@ def test_arrays_of_any_kind_are_read_alike(given: Any) -> None:
     np.testing.assert_array_equal(panel[1][1], ARRAY[1])
 
 
+RAGGED = [np.array([[1.0, 2.0], [3.0, np.nan], [5.0, 6.0]]), np.array([[4.0, 5.0]])]  # (time, channels)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        RAGGED,
+        tuple(RAGGED),
+        [one.T for one in RAGGED],  # (channels, time), as in aeon
+        [torch.from_numpy(one).requires_grad_() for one in RAGGED],
+        [one.astype(np.float32) for one in RAGGED],
+        np.array([RAGGED[0], RAGGED[1], None], object)[:2],
+        [(np.arange(3), RAGGED[0]), ([0], RAGGED[1])],
+        [pd.DataFrame(one) for one in RAGGED],
+    ],
+)
+def test_lists_of_arrays_that_differ_in_length(given: Any) -> None:
+    panel, wide = as_panel(given)
+    assert wide is None
+    assert panel.channels == ("0", "1")
+    assert [times.tolist() for times, _ in panel] == [[0, 1, 2], [0]]
+    for (_, values), expected in zip(panel, RAGGED, strict=True):
+        np.testing.assert_array_equal(values, expected)
+
+
+def test_lists_of_arrays_of_one_channel() -> None:
+    panel, _ = as_panel([np.array([1.0, np.nan, 3.0]), np.array([5, -9])], missing_values=-9)
+    np.testing.assert_array_equal(panel[0][1], [[1.0], [np.nan], [3.0]])
+    assert panel.lengths.tolist() == [3, 2]
+    np.testing.assert_array_equal(panel[1][1], [[5.0], [np.nan]])
+    by_aeon, _ = as_panel([np.array([[1.0, np.nan, 3.0]]), np.array([[5, -9]])], missing_values=-9)
+    np.testing.assert_array_equal(by_aeon.values, panel.values)
+    assert by_aeon.lengths.tolist() == [3, 2]
+
+
+def test_lists_of_arrays_of_one_shape_are_an_array() -> None:
+    panel, _ = as_panel(list(ARRAY))
+    assert panel.lengths.tolist() == [2, 3]
+    table, wide = as_panel([np.array([1.0, 2.0]), np.array([3.0, np.nan])])
+    assert wide == 2
+    assert table.lengths.tolist() == [2, 1]
+
+
+CLOCK = pd.to_datetime(["2024-03-01 06:00", "2024-03-01 06:10", "2024-03-04 00:00"])
+
+
+def test_lists_of_pandas_series_with_their_times() -> None:
+    for name, channel in (("pulse", "pulse"), (None, "0")):
+        panel, wide = as_panel(
+            [pd.Series([1.0, np.nan, 3.0], CLOCK, name=name), pd.Series([2.0], CLOCK[:1], name=name)]
+        )
+        assert wide is None
+        assert panel.channels == (channel,)
+        assert panel.times.tolist() == [0.0, 600.0, 64_800 + 2 * 86_400.0, 0.0]
+        np.testing.assert_array_equal(panel[0][1], [[1.0], [np.nan], [3.0]])
+    by_name = [pd.Series([1.0, 2.0], [0.5, 4.0], name=name) for name in ("a", "b")]
+    assert as_panel(by_name)[0].channels == ("0",)
+    assert as_panel([pd.Series([1.0], CLOCK[:1].tz_localize("Asia/Tokyo"))])[0].zone == "Asia/Tokyo"
+    rows = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]})
+    _, wide = as_panel([rows.iloc[0], rows.iloc[1]])  # rows of a table, as scikit-learn would take them
+    assert wide == 2
+
+
+@pytest.mark.parametrize("shape", [(50, 1, 150), (8, 3, 30), (2, 6, 17984)])
+def test_an_array_whose_axes_seem_swapped_is_questioned(shape: tuple[int, ...]) -> None:
+    array = np.zeros(shape, np.float32)
+    seen = "1 time step of 150 channels" if shape[1] == 1 else f"{shape[1]} time steps of {shape[2]} channels"
+    message = rf"{seen}\. If it is \(series, channels, time\), .*swap its axes: X.swapaxes\(1, 2\)"
+    with pytest.warns(SuspectDataWarning, match=message):
+        panel, _ = as_panel(array)
+    assert panel.shape == shape  # and taken as it stands
+    with pytest.warns(UserWarning, match=message) as caught:
+        Panel.from_array(array)
+    assert caught[0].filename == __file__
+    Panel.from_array(array, channels=[f"gene {i}" for i in range(shape[2])])
+    Panel.from_array(array, times=np.arange(shape[1]))
+    as_panel(array, some=True)  # to a trained model it must match what `fit` saw
+    as_panel(array.swapaxes(1, 2))
+    as_panel(array[:, 0])  # (n, time)
+
+
+def test_the_question_points_at_the_call_of_fit() -> None:
+    X, y = np.random.default_rng(0).standard_normal((10, 2, 20)), np.arange(10) % 2
+    with pytest.warns(SuspectDataWarning, match="swap its axes") as caught:
+        model = LFormerClassifier(width=8, max_epochs=1).fit(X, y)
+    assert [one.filename for one in caught if "swap" in str(one.message)] == [__file__]
+    assert model.predict(X).shape == (10,)
+
+
+def test_arrays_that_do_not_seem_swapped_are_not_questioned() -> None:
+    for shape in [(50, 150, 1), (50, 12, 60), (4, 24, 137), (3, 1, 9), (50, 1, 1)]:
+        as_panel(np.zeros(shape))
+        Panel.from_array(np.zeros(shape))
+
+
 def test_tables_of_any_kind_are_read_alike() -> None:
     plain = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, np.nan]})
     for table in (plain, plain.convert_dtypes(), plain.astype(object).where(plain.notna(), None)):
@@ -137,6 +233,15 @@ def test_tables_of_any_kind_are_read_alike() -> None:
         (np.ones((1, 1, 1, 1)), r"X must be \(series, time, channels\) or \(series, time\); got shape"),
         ([[Decimal("sNaN")]], "X must be numbers"),
         (None, "Expected 2D array"),
+        (
+            [np.ones((3, 2)), np.ones((2, 3))],
+            r"differ in length alone; X has shapes \(2, 3\), \(3, 2\)\. Give the times",
+        ),
+        ([np.ones((3, 2)), np.ones(3)], r"Give the times of each: Panel.from_list\(\[\(times, values\), ...\]\)"),
+        ([np.ones((3, 2, 1)), np.ones((2, 2, 1))], r"must be arrays \(time,\) or \(time, channels\)"),
+        ([np.ones(3), np.float64(3.0)], "inhomogeneous"),
+        ([np.ma.array([1.0, 2.0], mask=True), np.ones(3)], "values of series 0 must not be a masked array"),
+        ([[1.0, 2.0], [3.0]], r"the rows of X have different lengths.*Panel.from_list\(\[\(times, values\), ...\]\)"),
     ],
 )
 def test_what_is_no_array_of_numbers_is_refused(given: Any, message: str) -> None:

@@ -51,7 +51,11 @@ def test_numbers_of_any_kind_mix_as_times_and_an_empty_series_fits_anywhere() ->
     [
         ([], {}, "at least one series; got an empty list"),
         ([([0.0, 1.0], [[1.0]])], {}, r"series 0 must be a pair .* got shapes \(2,\) and \(1, 1\)"),
-        ([np.zeros((5, 2))], {}, r"series 0 must be a pair \(times, values\) or a DataFrame; got ndarray"),
+        (
+            [np.zeros((5, 2))],
+            {},
+            r"series 0 must be a pair .*; got a numpy ndarray of shape \(5, 2\) .*Panel.from_list",
+        ),
         ([([0.0], [["x"]])], {"ids": ["p"]}, "values of series 'p' must be numbers"),
         ([([0.0], [[[1.0]]])], {}, r"must have shape \(L, C\) or \(L,\); got \(1, 1, 1\)"),
         ([([0.0], [[1.0]]), ([0.0], [[1.0, 2.0]])], {}, "series 0 has 1, series 1 has 2"),

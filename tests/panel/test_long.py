@@ -265,7 +265,7 @@ def test_wrong_columns_are_refused() -> None:
         long(pd.concat([small(), small()[["value"]]], axis=1))
     with pytest.raises(ValueError, match="at least one series; the table has no rows"):
         long(small().iloc[:0])
-    with pytest.raises(TypeError, match="pandas DataFrame; got dict"):
+    with pytest.raises(TypeError, match=r"the table must be a DataFrame of pandas or polars, .*; got dict"):
         long(dict(small()))
     with pytest.raises(ValueError, match="dtype must be floating, of at most 64 bits; got int64"):
         long(small(), dtype=np.int64)

@@ -79,7 +79,7 @@ def test_static_covariates_go_by_id() -> None:
         long(small(), static=static.drop("b"))
     with pytest.raises(ValueError, match=r"static must have one row per id; twice: \['a'\]"):
         long(small(), static=pd.concat([static, static.loc[["a"]]]))
-    with pytest.raises(TypeError, match="static must be a DataFrame indexed by id; got dict"):
+    with pytest.raises(TypeError, match=r"static must be a DataFrame of pandas or polars, .*; got dict"):
         long(small(), static={"a": 1, "b": 2})
 
 
