@@ -73,11 +73,11 @@ class RowNorm(nn.Module):
         count = valid.sum().clamp(min=1).to(x.dtype)
         mean = torch.where(valid[..., None], x, 0).sum(dim=(0, 1)) / count
         variance = torch.where(valid[..., None], (x - mean).square(), 0).sum(dim=(0, 1)) / count
-        share = self.momentum * (count > 1)  # fewer rows have no spread
         with torch.no_grad():
-            self.mean.lerp_(mean.to(self.mean.dtype), share.to(self.mean.dtype))
+            share = self.momentum * (count > 1).to(self.mean.dtype)  # fewer rows have no spread
+            self.mean.lerp_(mean.to(self.mean.dtype), share)
             unbiased = variance * count / (count - 1).clamp(min=1)
-            self.variance.lerp_(unbiased.to(self.variance.dtype), share.to(self.variance.dtype))
+            self.variance.lerp_(unbiased.to(self.variance.dtype), share)
         return mean, variance
 
 

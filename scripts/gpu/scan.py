@@ -216,9 +216,8 @@ def main() -> None:
     for name, choices in (("mamba", {}), ("mamba", {"block": "gated"}), ("s6", {}), ("lru", {}), ("s5", {})):
         print(model_times(name, B, L, **choices), flush=True)
         torch.cuda.empty_cache()
-    print(
-        "\n| selective scan, B=32, L=17,984, E=64, N=64 | operands, GiB | peak with gradients, GiB |\n| :-- | --: | --: |"
-    )
+    print("\n| selective scan, B=32, L=17,984, E=64, N=64 | operands, GiB | peak with gradients, GiB |")
+    print("| :-- | --: | --: |")
     for path in ("fused", "parallel"):
         print(memory(path), flush=True)
         torch.cuda.empty_cache()

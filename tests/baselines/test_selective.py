@@ -1,0 +1,193 @@
+"""S6 and Mamba: known answers, agreement with mambapy, and what they start from."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import irregular_arrays, irregular_batch, relative_error
+from torch import Tensor
+
+from lformer import IrregularBatch
+from lformer.baselines import S6, Mamba, MambaConfig, S6Config
+from lformer.baselines.selective import MambaMixer, SelectiveLayer
+
+TIGHT = 1e-12
+
+
+def mamba(answer: str = "step", **choices: object) -> Mamba:
+    torch.manual_seed(0)
+    made = {"inputs": 3, "outputs": 2, "answer": answer, "width": 8, "state": 4}
+    return Mamba(MambaConfig(**made | choices)).double()
+
+
+def by_hand(layer: SelectiveLayer, u: Tensor) -> Tensor:
+    """(L, E) -> (L, E), as the equations are printed."""
+    R, N, _ = layer.sizes
+    A, h, rows = -torch.exp(layer.log_rates), torch.zeros_like(layer.log_rates), []
+    for row in u:
+        low, B, C = (layer.select.weight @ row).split([R, N, N])
+        delta = torch.log1p(torch.exp(layer.step_weight @ low + layer.step_bias))
+        h = torch.exp(delta[:, None] * A) * h + (delta * row)[:, None] * B
+        rows.append(h @ C + layer.D * row)
+    return torch.stack(rows)
+
+
+def test_a_selective_layer_is_the_recurrence_written_out() -> None:
+    torch.manual_seed(0)
+    layer, u = SelectiveLayer(6, 4, 2).double(), torch.randn(2, 23, 6).double()
+    y = layer(u, torch.rand(2, 23))
+    for i in range(2):
+        assert relative_error(y[i], by_hand(layer, u[i])) < TIGHT
+
+
+def test_without_steps_a_row_is_its_own_answer() -> None:
+    layer, u = SelectiveLayer(6, 4, 2).double(), torch.randn(2, 23, 6).double()
+    torch.nn.init.zeros_(layer.step_weight)
+    torch.nn.init.constant_(layer.step_bias, -60.0)
+    assert relative_error(layer(u, torch.rand(2, 23)), layer.D * u) < 1e-14
+
+
+def test_with_constant_weights_it_is_a_linear_time_invariant_system() -> None:
+    """Δ, B and C of a bias alone, as an input channel that is always 1 gives it: the kernel is C exp(k Δ A) Δ B."""
+    layer = SelectiveLayer(3, 4, 1).double()
+    with torch.no_grad():
+        layer.select.weight[:, :2] = 0  # only channel 2, which is 1, is looked at
+        layer.D.zero_()
+    u = torch.randn(1, 15, 3).double()
+    u[..., 2] = 1
+    low, B, C = layer.select.weight[:, 2].split(layer.sizes)
+    delta = F.softplus(layer.step_weight @ low + layer.step_bias)
+    A = -torch.exp(layer.log_rates)
+    kernel = torch.stack([(C * torch.exp(k * delta[:, None] * A) * delta[:, None] * B).sum(-1) for k in range(15)])
+    known = torch.stack([sum(kernel[k] * u[0, n - k] for k in range(n + 1)) for n in range(15)])
+    assert relative_error(layer(u, torch.rand(1, 15))[0], known) < TIGHT
+
+
+def test_it_starts_as_published() -> None:
+    torch.manual_seed(0)
+    layer = SelectiveLayer(2000, 5, 4)
+    assert torch.equal(layer.log_rates, torch.log(torch.tensor([1.0, 2, 3, 4, 5])).expand(2000, 5))
+    assert torch.equal(layer.D, torch.ones(2000))
+    step = F.softplus(layer.step_bias.detach().double()).log()  # uniform between 1e-3 and 1e-1
+    assert math.log(1e-3) - 1e-3 <= float(step.min()) < math.log(1.02e-3)
+    assert math.log(0.98e-1) < float(step.max()) <= math.log(1e-1) + 1e-3
+    assert abs(float(step.mean()) - math.log(1e-2)) < 0.1
+    assert 0.49 < float(layer.step_weight.detach().abs().max()) <= 0.5  # R^-1/2
+    assert layer.select.bias is None
+    assert MambaMixer(MambaConfig(inputs=1, outputs=1, width=40)).selective.sizes == [3, 16, 16]  # R = ⌈40 / 16⌉
+
+
+def test_mamba_agrees_with_mambapy() -> None:
+    """All blocks, weights copied: outputs and the gradients of inputs and every weight."""
+    theirs_of = pytest.importorskip("mambapy.mamba")
+    model = mamba(width=12, state=4, depth=2, conv=3)
+    theirs = theirs_of.Mamba(
+        theirs_of.MambaConfig(d_model=12, n_layers=2, d_state=4, expand_factor=2, d_conv=3)
+    ).double()
+    pairs = []
+    for block, layer in zip(model.blocks, theirs.layers, strict=True):
+        ours, mixer = block.recurrence, layer.mixer
+        pairs += [
+            (block.norm.weight, layer.norm.weight),
+            (ours.enter.weight, mixer.in_proj.weight),
+            (ours.convolution.weight, mixer.conv1d.weight),
+            (ours.convolution.bias, mixer.conv1d.bias),
+            (ours.selective.select.weight, mixer.x_proj.weight),
+            (ours.selective.step_weight, mixer.dt_proj.weight),
+            (ours.selective.step_bias, mixer.dt_proj.bias),
+            (ours.selective.log_rates, mixer.A_log),
+            (ours.selective.D, mixer.D),
+            (ours.leave.weight, mixer.out_proj.weight),
+        ]
+    assert len(pairs) == len(list(theirs.parameters()))
+    with torch.no_grad():
+        for ours, other in pairs:
+            other.copy_(ours.normal_(std=0.4))
+    x = torch.randn(2, 19, 12).double().requires_grad_()
+    y, known = x, theirs(x)
+    for block in model.blocks:
+        y = block(y, torch.ones(2, 19), torch.ones(2, 19, dtype=torch.bool))
+    # It takes A and D in float32, whatever the rest is.
+    assert relative_error(y, known) < 1e-6
+    actual = torch.autograd.grad(y.sin().sum(), [x, *(ours for ours, _ in pairs)])
+    expected = torch.autograd.grad(known.sin().sum(), [x, *(other for _, other in pairs)])
+    for one, other in zip(actual, expected, strict=True):
+        assert relative_error(one, other) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["s6", "mamba", "mamba gated"])
+def test_the_future_does_not_reach_the_past(name: str) -> None:
+    values, times, _ = irregular_arrays(2, 12, 3, seed=1)
+    torch.manual_seed(0)
+    made = {"inputs": 3, "outputs": 2, "answer": "step", "width": 8}
+    model = (
+        S6(S6Config(**made)) if name == "s6" else Mamba(MambaConfig(**made, block=name.partition(" ")[2] or "plain"))
+    )
+    model = model.double()
+    known = model(IrregularBatch.build(values, times, dtype=torch.float64))
+    for k in (1, 5, 11):
+        other = values.clone()
+        other[:, k:] = 9.0
+        changed = model(IrregularBatch.build(other, times, dtype=torch.float64))
+        assert relative_error(changed[:, :k], known[:, :k]) < 1e-14
+        assert relative_error(changed[:, k], known[:, k]) > 1e-3
+
+
+@pytest.mark.parametrize("conv", [1, 2, 4])
+def test_a_convolution_reads_so_many_rows(conv: int) -> None:
+    mixer = mamba(conv=conv).blocks[0].recurrence
+    torch.nn.init.constant_(mixer.selective.step_bias, -60.0)  # so that the recurrence passes nothing on
+    torch.nn.init.zeros_(mixer.selective.step_weight)
+    x = torch.randn(1, 10, 8).double()
+    other = x.clone()
+    other[:, 3] += 1
+    change = (mixer(other, torch.ones(1, 10)) - mixer(x, torch.ones(1, 10))).abs().amax(dim=-1)[0] > 1e-9
+    assert change.tolist() == [3 <= k < 3 + conv for k in range(10)]
+
+
+def test_blocks_are_put_together_as_published() -> None:
+    """Plain: x + mixer(RMSNorm(x)), and a last norm. Gated: x + GLU(GELU(core(LayerNorm(x))))."""
+    batch = irregular_batch(L=9)
+    x = torch.randn(4, 9, 8).double()
+    plain, gated = mamba(depth=1), mamba(depth=1, block="gated")
+
+    def rms(v: Tensor) -> Tensor:
+        return v / torch.sqrt(v.square().mean(-1, keepdim=True) + 1e-5)
+
+    block = plain.blocks[0]
+    assert relative_error(plain.mix(x, batch), rms(x + block.recurrence(rms(x), x[..., 0]))) < TIGHT
+    block = gated.blocks[0]
+    centred = x - x.mean(-1, keepdim=True)
+    normed = centred / torch.sqrt(centred.square().mean(-1, keepdim=True) + 1e-5)
+    value, gate = block.glu(F.gelu(block.recurrence(normed, x[..., 0]))).chunk(2, dim=-1)
+    assert relative_error(gated.mix(x, batch), x + value * torch.sigmoid(gate)) < TIGHT
+
+
+def test_the_standard_size() -> None:
+    """Two layers of width 64 with 16 states, expanded twice, convolution over 4 rows."""
+    model = Mamba(MambaConfig(inputs=12, outputs=1))
+    assert sum(p.numel() for p in model.parameters()) == 66_369  # 2 · 32,704 + 832 + 64 + 65
+
+
+def test_half_precision_changes_little() -> None:
+    batch = irregular_batch(dtype=torch.float32)
+    for model in (mamba("series").float(), mamba("series", block="gated").float()):
+        with torch.autocast("cpu", torch.bfloat16):
+            rough = model(batch)
+        assert relative_error(rough.float(), model(batch)) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"block": "bare"}, "'plain', 'gated'; got 'bare'"),
+        ({"conv": 0}, "conv must be at least 1"),
+        ({"expand": 0}, "expand must be at least 1"),
+        ({"dropout": 0.1}, 'belong to block="gated"'),
+        ({"norm": "batch"}, 'belong to block="gated"'),
+    ],
+)
+def test_unknown_choices_are_refused(change: dict[str, object], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        MambaConfig(inputs=3, outputs=2, **change)
