@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from lformer.baselines.state_space import GatedBlock, Recurrence, StateSpaceConfig, StateSpaceModel
 from lformer.batch import IrregularBatch
 from lformer.nn.attention import one_of
+from lformer.nn.dropout import Dropout
 from lformer.ops.scan import selective_scan
 
 Block = Literal["plain", "gated"]
@@ -36,7 +37,7 @@ class MambaConfig(StateSpaceConfig):
         conv: rows that the convolution before it reads: the row itself and those just before.
         block: what stands around a mixer: "plain", x + mixer(RMSNorm(x)) and a last norm, as Mamba was published;
             "gated", that of the other state-space models, as the published figures for the UEA data sets have it.
-            `norm` and `dropout` belong to the latter alone.
+            `norm` belongs to the latter alone.
     """
 
     state: int = 16
@@ -48,10 +49,9 @@ class MambaConfig(StateSpaceConfig):
         super().__post_init__()
         one_of("block", self.block, Block)
         self.require_positive("expand", "conv")
-        if self.block == "plain" and (self.norm != "layer" or self.dropout != 0):
+        if self.block == "plain" and self.norm != "layer":
             raise ValueError(
-                'norm and dropout belong to block="gated"; block="plain" has an RMS norm and drops nothing. Got '
-                f"norm={self.norm!r}, dropout={self.dropout}."
+                f'norm belongs to block="gated", and block="plain" has an RMS norm; got norm={self.norm!r}.'
             )
 
 
@@ -115,16 +115,17 @@ class RMSNorm(nn.RMSNorm):
 
 
 class PlainBlock(nn.Module):
-    """x + mixer(RMSNorm(x))."""
+    """x + Drop(mixer(RMSNorm(x)))."""
 
     def __init__(self, config: MambaConfig) -> None:
         super().__init__()
         self.norm = RMSNorm(config.width)
         self.recurrence = MambaMixer(config)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, intervals: Tensor, valid: Tensor) -> Tensor:
         """(B, L, D), (B, L), (B, L) bool -> (B, L, D)"""
-        return x + self.recurrence(self.norm(x), intervals)
+        return x + self.dropout(self.recurrence(self.norm(x), intervals))
 
 
 class S6(StateSpaceModel):

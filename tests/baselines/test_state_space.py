@@ -21,7 +21,7 @@ def build(name: str, answer: str = "series", **choices: object) -> nn.Module:
     torch.manual_seed(0)
     entry = BASELINES[name]
     made: dict[str, object] = {"inputs": 3, "outputs": 2, "answer": answer, "width": 8, "state": 4}
-    if name == "mamba" and choices.keys() & {"norm", "dropout"}:
+    if name == "mamba" and "norm" in choices:
         made["block"] = "gated"
     return entry.model(entry.config(**made | choices)).double()
 
