@@ -81,7 +81,8 @@ class SelectiveLayer(Recurrence):
     def forward(self, x: Tensor, intervals: Tensor) -> Tensor:
         """(B, L, E), times are not used -> (B, L, E)"""
         low, B, C = self.select(x).split(self.sizes, dim=-1)
-        delta = F.softplus(F.linear(low, self.step_weight, self.step_bias))
+        # The bias is added outside of the product, which autocast would round: it says how long a channel remembers.
+        delta = F.softplus(F.linear(low, self.step_weight).to(self.step_bias.dtype) + self.step_bias)
         return selective_scan(x, delta, -torch.exp(self.log_rates), B, C, self.D).to(x.dtype)
 
 

@@ -178,6 +178,19 @@ def test_half_precision_changes_little() -> None:
         assert relative_error(rough.float(), model(batch)) < 0.1
 
 
+def test_half_precision_does_not_round_the_pace() -> None:
+    """A change of the bias by less than a digit of bfloat16 is felt under autocast."""
+    torch.manual_seed(0)
+    layer, u = SelectiveLayer(6, 4, 2), torch.randn(2, 200, 6)
+    torch.nn.init.zeros_(layer.step_weight)
+    with torch.autocast("cpu", torch.bfloat16):
+        before = layer(u, torch.ones(2, 200))
+        with torch.no_grad():
+            layer.step_bias *= 1 + 2**-12
+        change = relative_error(layer(u, torch.ones(2, 200)), before)
+    assert 1e-6 < change < 1e-2
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
