@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from lformer.baselines.model import state_after
 from lformer.baselines.state_space import (
     GatedBlock,
+    Moments,
     Recurrence,
     StateSpaceConfig,
     StateSpaceModel,
@@ -66,10 +68,19 @@ class LinearRecurrentUnit(Recurrence):
         size = torch.exp(-torch.exp(self.nu))
         return torch.polar(size, torch.exp(self.theta))
 
+    def states(self, x: Tensor) -> Tensor:
+        """(B, L, D) -> (B, L, N) complex"""
+        return linear_scan(self.factors(), complex_inputs(x, torch.exp(self.log_gamma)[:, None, None] * self.B))
+
     def forward(self, x: Tensor, intervals: Tensor) -> Tensor:
         """(B, L, D), times are not used -> (B, L, D)"""
-        inputs = complex_inputs(x, torch.exp(self.log_gamma)[:, None, None] * self.B)
-        return real_outputs(linear_scan(self.factors(), inputs), self.C) + self.D * x
+        return real_outputs(self.states(x), self.C) + self.D * x
+
+    def ask(self, x: Tensor, asked: Tensor, moments: Moments) -> Tensor:
+        """(B, L, D), (B, Q, D) -> (B, L + Q, D); between rows a state stays as it is."""
+        states = self.states(x)
+        states = torch.cat([states, state_after(states, moments.until)], dim=1)
+        return real_outputs(states, self.C) + self.D * torch.cat([x, asked], dim=1)
 
 
 class LRU(StateSpaceModel):

@@ -12,15 +12,14 @@ from torch import Tensor, nn
 from lformer.baselines.model import state_after
 from lformer.baselines.state_space import (
     GatedBlock,
+    Moments,
     Recurrence,
     StateSpaceConfig,
     StateSpaceModel,
     complex_inputs,
     real_outputs,
 )
-from lformer.batch import IrregularBatch
 from lformer.nn.attention import one_of
-from lformer.nn.query import rows_until
 from lformer.ops.scan import linear_scan
 
 Discretisation = Literal["zoh", "bilinear"]
@@ -131,6 +130,12 @@ class S5Layer(Recurrence):
         """(B, L, D), (B, L) -> (B, L, D)"""
         return self.read(self.states(x, intervals), x)
 
+    def ask(self, x: Tensor, asked: Tensor, moments: Moments) -> Tensor:
+        """(B, L, D), (B, Q, D) -> (B, L + Q, D); to its query a state moves on as to a row."""
+        states, step = self.states(x, moments.intervals), self.step(moments.since)
+        moved = step.kept * state_after(states, moments.until) + step.gain * self.inputs(asked)
+        return self.read(torch.cat([states, moved], dim=1), torch.cat([x, asked], dim=1))
+
 
 def _lecun(*shape: int, states: int) -> Tensor:
     """Normal numbers in float64, cut at two deviations, of variance 1 / states.
@@ -151,30 +156,10 @@ def _expm1(z: Tensor) -> Tensor:
 class S5(StateSpaceModel):
     """Blocks of norm, S5 layer, GELU and gated linear unit. Intervals enter as steps, in units of a typical interval.
 
-    A query is an empty row behind the latest row that is not later: it reads the states as they have moved on by then,
-    and nobody reads it.
+    A query is answered as an empty row in its place would be: by then the states have moved on.
     """
 
     config: S5Config
 
     def block(self) -> nn.Module:
         return GatedBlock(S5Layer(self.config), self.config)
-
-    def queries(self, x: Tensor, asked: Tensor, batch: IrregularBatch, query_times: Tensor) -> Tensor:
-        """(B, L, D), (B, Q, D), (B, Q) -> (B, Q, D)"""
-        count = rows_until(batch.times, batch.lengths, query_times)
-        latest = batch.times.gather(1, (count - 1).clamp(min=0))
-        since = ((query_times - latest) / self.rows.interval).to(x.dtype)
-        since = torch.where(count > 0, since, 1)  # as the first row of a series
-        intervals, L = self.intervals(batch, x.dtype), x.shape[1]
-        valid = torch.cat([batch.valid, torch.zeros_like(count, dtype=torch.bool)], dim=1)  # queries shape no norm
-        both = torch.cat([x, asked], dim=1)
-        for block in self.blocks:
-            assert isinstance(block, GatedBlock)
-            layer = block.recurrence
-            assert isinstance(layer, S5Layer)
-            normed = block.norm(both, valid)
-            states, step = layer.states(normed[:, :L], intervals), layer.step(since)
-            moved = step.kept * state_after(states, count) + step.gain * layer.inputs(normed[:, L:])
-            both = both + block.channels(layer.read(torch.cat([states, moved], dim=1), normed))
-        return both[:, L:]

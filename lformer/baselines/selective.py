@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lformer.baselines.state_space import GatedBlock, Recurrence, StateSpaceConfig, StateSpaceModel
+from lformer.baselines.model import state_after
+from lformer.baselines.state_space import GatedBlock, Moments, Recurrence, Run, StateSpaceConfig, StateSpaceModel
 from lformer.batch import IrregularBatch
 from lformer.nn.attention import one_of
 from lformer.nn.dropout import Dropout
@@ -80,9 +81,21 @@ class SelectiveLayer(Recurrence):
 
     def forward(self, x: Tensor, intervals: Tensor) -> Tensor:
         """(B, L, E), times are not used -> (B, L, E)"""
+        return self.scan(x)
+
+    def ask(self, x: Tensor, asked: Tensor, moments: Moments) -> Tensor:
+        """(B, L, E), (B, Q, E) -> (B, L + Q, E); a query in its place takes no step, so it reads and does not write."""
+        merged = moments.merged
+        y = self.scan(merged.arrange(x, asked), still=merged.is_query)
+        return y.gather(1, merged.order.argsort(dim=1)[..., None].expand_as(y))
+
+    def scan(self, x: Tensor, still: Tensor | None = None) -> Tensor:
+        """(B, N, E) -> (B, N, E); rows that are `still`, (B, N), take no step."""
         low, B, C = self.select(x).split(self.sizes, dim=-1)
         # The bias is added outside of the product, which autocast would round: it says how long a channel remembers.
         delta = F.softplus(F.linear(low, self.step_weight).to(self.step_bias.dtype) + self.step_bias)
+        if still is not None:
+            delta = torch.where(still[..., None], 0, delta)
         return selective_scan(x, delta, -torch.exp(self.log_rates), B, C, self.D).to(x.dtype)
 
 
@@ -100,8 +113,22 @@ class MambaMixer(Recurrence):
     def forward(self, x: Tensor, intervals: Tensor) -> Tensor:
         """(B, L, D), times are not used -> (B, L, D)"""
         u, z = self.enter(x).chunk(2, dim=-1)
-        u = F.silu(self.convolution(u.mT)[..., : x.shape[1]].mT)
-        return self.leave(self.selective(u, intervals) * F.silu(z))
+        return self.leave(self.selective(F.silu(self._convolved(u)), intervals) * F.silu(z))
+
+    def ask(self, x: Tensor, asked: Tensor, moments: Moments) -> Tensor:
+        """(B, L, D), (B, Q, D) -> (B, L + Q, D); a query reads itself and the rows just before it."""
+        u, z = self.enter(torch.cat([x, asked], dim=1)).chunk(2, dim=-1)
+        rows, queries = u[:, : x.shape[1]], u[:, x.shape[1] :]
+        taps = self.convolution.weight[:, 0]  # (E, conv), the last of a row itself
+        seen = self.convolution.bias + taps[:, -1] * queries
+        for back in range(1, taps.shape[1]):
+            seen = seen + taps[:, -1 - back] * state_after(rows, (moments.until + 1 - back).clamp(min=0))
+        y = self.selective.ask(F.silu(self._convolved(rows)), F.silu(seen), moments)
+        return self.leave(y * F.silu(z))
+
+    def _convolved(self, u: Tensor) -> Tensor:
+        """(B, L, E) -> (B, L, E)"""
+        return self.convolution(u.mT)[..., : u.shape[1]].mT
 
 
 class RMSNorm(nn.RMSNorm):
@@ -124,9 +151,9 @@ class PlainBlock(nn.Module):
         self.recurrence = MambaMixer(config)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, intervals: Tensor, valid: Tensor) -> Tensor:
-        """(B, L, D), (B, L), (B, L) bool -> (B, L, D)"""
-        return x + self.dropout(self.recurrence(self.norm(x), intervals))
+    def forward(self, x: Tensor, valid: Tensor, run: Run) -> Tensor:
+        """(B, N, D), (B, N) bool -> (B, N, D)"""
+        return x + self.dropout(run(self.recurrence, self.norm(x)))
 
 
 class S6(StateSpaceModel):
@@ -161,6 +188,10 @@ class Mamba(StateSpaceModel):
     def mix(self, x: Tensor, batch: IrregularBatch) -> Tensor:
         """(B, L, D) -> (B, L, D)"""
         return self.last_norm(super().mix(x, batch))
+
+    def queries(self, x: Tensor, asked: Tensor, batch: IrregularBatch, query_times: Tensor) -> Tensor:
+        """(B, L, D), (B, Q, D), (B, Q) -> (B, Q, D)"""
+        return self.last_norm(super().queries(x, asked, batch, query_times))
 
 
 def _rank(width: int) -> int:

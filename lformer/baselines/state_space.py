@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,7 @@ from lformer.baselines.model import BaselineConfig, BaselineModel
 from lformer.batch import IrregularBatch
 from lformer.nn.attention import one_of
 from lformer.nn.dropout import Dropout
+from lformer.nn.query import Merged, merge, rows_until
 
 Norm = Literal["layer", "batch"]
 
@@ -40,6 +42,15 @@ class StateSpaceConfig(BaselineConfig):
             raise ValueError(f"dropout must be at least 0 and below 1; got {self.dropout}.")
 
 
+class Moments(NamedTuple):
+    """When rows and queries are, in typical intervals."""
+
+    intervals: Tensor  # (B, L) since the row before; 1 at the first row of a series
+    since: Tensor  # (B, Q) since the latest row that is not later; 1 where there is none
+    until: Tensor  # (B, Q) how many rows are not later
+    merged: Merged  # both in the order of time
+
+
 class Recurrence(nn.Module):
     """One layer: (B, L, D) rows and (B, L) how far each is from the row before, in typical intervals -> (B, L, D)."""
 
@@ -47,6 +58,10 @@ class Recurrence(nn.Module):
 
     def forward(self, x: Tensor, intervals: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} must say how rows follow each other.")
+
+    def ask(self, x: Tensor, asked: Tensor, moments: Moments) -> Tensor:
+        """(B, L, D) rows, (B, Q, D) queries -> (B, L + Q, D). Queries read what rows left, and nothing reads them."""
+        raise NotImplementedError(f"{type(self).__name__} must say what a query reads.")
 
 
 class RowNorm(nn.Module):
@@ -93,6 +108,9 @@ def real_outputs(states: Tensor, weight: Tensor) -> Tensor:
     return torch.view_as_real(states).flatten(-2) @ signed.flatten(1).mT
 
 
+Run = Callable[[Recurrence, Tensor], Tensor]  # a recurrence over normed rows, or over rows and queries
+
+
 class GatedBlock(nn.Module):
     """x + Drop(GLU(Drop(GELU(recurrence(norm(x)))))), GLU(y) = (W₁ y + b₁) ⊙ σ(W₂ y + b₂)."""
 
@@ -103,19 +121,17 @@ class GatedBlock(nn.Module):
         self.glu = nn.Linear(config.width, 2 * config.width)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, intervals: Tensor, valid: Tensor) -> Tensor:
-        """(B, L, D), (B, L), (B, L) bool -> (B, L, D)"""
-        return x + self.channels(self.recurrence(self.norm(x, valid), intervals))
-
-    def channels(self, y: Tensor) -> Tensor:
-        """(B, L, D) from the recurrence -> (B, L, D), what the block adds."""
-        return self.dropout(F.glu(self.glu(self.dropout(F.gelu(y)))))
+    def forward(self, x: Tensor, valid: Tensor, run: Run) -> Tensor:
+        """(B, N, D), (B, N) bool -> (B, N, D)"""
+        y = run(self.recurrence, self.norm(x, valid))
+        return x + self.dropout(F.glu(self.glu(self.dropout(F.gelu(y)))))
 
 
 class StateSpaceModel(BaselineModel):
     """`depth` blocks, one after the other; a series is answered from the mean over its valid rows.
 
-    Rows do not look ahead, so padding, which comes last, is never read.
+    Rows do not look ahead, so padding, which comes last, is never read. A query is an empty row that reads, in every
+    block, what the latest row not later has left, and is read by none.
     """
 
     recordable = True  # what it does depends on shapes, never on values, so its steps may be replayed as CUDA graphs
@@ -126,15 +142,32 @@ class StateSpaceModel(BaselineModel):
         self.blocks = nn.ModuleList(self.block() for _ in range(config.depth))
 
     def block(self) -> nn.Module:
-        """A new block, called with rows (B, L, D), intervals (B, L) and what is valid (B, L)."""
+        """A new block, called with rows (B, N, D), what is valid (B, N), and how to run its recurrence."""
         raise NotImplementedError(f"{type(self).__name__} must say what its blocks are.")
 
     def mix(self, x: Tensor, batch: IrregularBatch) -> Tensor:
         """(B, L, D) -> (B, L, D)"""
         intervals, valid = self.intervals(batch, x.dtype), batch.valid
         for block in self.blocks:
-            x = block(x, intervals, valid)
+            x = block(x, valid, lambda recurrence, rows: recurrence(rows, intervals))
         return x
+
+    def queries(self, x: Tensor, asked: Tensor, batch: IrregularBatch, query_times: Tensor) -> Tensor:
+        """(B, L, D), (B, Q, D), (B, Q) -> (B, Q, D)"""
+        moments, L = self.moments(batch, query_times, x.dtype), x.shape[1]
+        valid = torch.cat([batch.valid, torch.zeros_like(moments.until, dtype=torch.bool)], dim=1)  # for norms
+        both = torch.cat([x, asked], dim=1)
+        for block in self.blocks:
+            both = block(both, valid, lambda recurrence, u: recurrence.ask(u[:, :L], u[:, L:], moments))
+        return both[:, L:]
+
+    def moments(self, batch: IrregularBatch, query_times: Tensor, dtype: torch.dtype) -> Moments:
+        """When the rows of a batch and its queries are."""
+        count = rows_until(batch.times, batch.lengths, query_times)
+        latest = batch.times.gather(1, (count - 1).clamp(min=0))
+        since = ((query_times - latest) / self.rows.interval).to(dtype)
+        merged = merge(batch.times, batch.deltas, batch.lengths, query_times)
+        return Moments(self.intervals(batch, dtype), torch.where(count > 0, since, 1), count, merged)
 
     def intervals(self, batch: IrregularBatch, dtype: torch.dtype) -> Tensor:
         """(B, L) since the row before in typical intervals; 1 at the first row of a series."""

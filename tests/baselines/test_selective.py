@@ -11,6 +11,7 @@ from torch import Tensor
 from lformer import IrregularBatch
 from lformer.baselines import S6, Mamba, MambaConfig, S6Config
 from lformer.baselines.selective import MambaMixer, SelectiveLayer
+from lformer.baselines.state_space import Moments
 
 TIGHT = 1e-12
 
@@ -107,7 +108,7 @@ def test_mamba_agrees_with_mambapy() -> None:
     x = torch.randn(2, 19, 12).double().requires_grad_()
     y, known = x, theirs(x)
     for block in model.blocks:
-        y = block(y, torch.ones(2, 19), torch.ones(2, 19, dtype=torch.bool))
+        y = block(y, torch.ones(2, 19, dtype=torch.bool), lambda mixer, rows: mixer(rows, torch.ones(2, 19)))
     # It takes A and D in float32, whatever the rest is.
     assert relative_error(y, known) < 1e-6
     actual = torch.autograd.grad(y.sin().sum(), [x, *(ours for ours, _ in pairs)])
@@ -144,6 +145,42 @@ def test_a_convolution_reads_so_many_rows(conv: int) -> None:
     other[:, 3] += 1
     change = (mixer(other, torch.ones(1, 10)) - mixer(x, torch.ones(1, 10))).abs().amax(dim=-1)[0] > 1e-9
     assert change.tolist() == [3 <= k < 3 + conv for k in range(10)]
+
+
+def moments_of(times: Tensor, lengths: Tensor, asked: Tensor) -> Moments:
+    batch = IrregularBatch.build(torch.zeros(*times.shape, 3), times, lengths=lengths, query_times=asked)
+    return mamba().moments(batch, batch.query_times, torch.float64)
+
+
+def test_a_query_reads_the_state_of_the_latest_row_and_leaves_none() -> None:
+    torch.manual_seed(0)
+    layer, u, asked = SelectiveLayer(6, 4, 2).double(), torch.randn(2, 5, 6).double(), torch.randn(2, 4, 6).double()
+    times = torch.tensor([[0.0, 1.0, 1.0, 4.0, 6.0], [0.0, 2.0, 3.0, 3.0, 3.0]])
+    when = torch.tensor([[9.0, -1.0, 1.0, 5.0], [3.5, 2.5, -0.5, 0.0]])
+    y = layer.ask(u, asked, moments_of(times, torch.tensor([5, 3]), when))
+    for i, until in enumerate(([5, 0, 3, 4], [3, 2, 0, 1])):
+        valid = (5, 3)[i]
+        assert relative_error(y[i, :valid], by_hand(layer, u[i, :valid])) < TIGHT
+        for q, rows in enumerate(until):
+            h = torch.zeros(6, 4).double()
+            for row in u[i, :rows]:
+                low, B, _ = (layer.select.weight @ row).split(layer.sizes)
+                delta = F.softplus(layer.step_weight @ low + layer.step_bias)
+                h = torch.exp(-delta[:, None] * torch.exp(layer.log_rates)) * h + (delta * row)[:, None] * B
+            C = (layer.select.weight @ asked[i, q]).split(layer.sizes)[2]
+            assert relative_error(y[i, 5 + q], h @ C + layer.D * asked[i, q]) < TIGHT
+
+
+@pytest.mark.parametrize("conv", [1, 2, 4])
+def test_the_convolution_of_a_query_is_that_of_a_row_in_its_place(conv: int) -> None:
+    mixer = mamba(conv=conv).blocks[0].recurrence
+    torch.nn.init.constant_(mixer.selective.step_bias, -60.0)  # so that the recurrence passes nothing on
+    torch.nn.init.zeros_(mixer.selective.step_weight)
+    x, times = torch.randn(1, 10, 8).double(), torch.arange(10.0)[None]
+    known = mixer(x, torch.ones(1, 10))
+    for k in range(10):
+        before = moments_of(times, torch.tensor([10]), times[:, k : k + 1] - 0.5)
+        assert relative_error(mixer.ask(x, x[:, k : k + 1], before)[:, 10], known[:, k]) < TIGHT
 
 
 def test_blocks_are_put_together_as_published() -> None:

@@ -2,16 +2,18 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from helpers import irregular_arrays, irregular_batch, relative_error
-from torch import nn
+from torch import Tensor, nn
 
-from lformer import IrregularBatch
+from lformer import IrregularBatch, data, tasks
 from lformer.baselines import BASELINES
 from lformer.baselines.state_space import RowNorm
-from lformer.train import TrainConfig
+from lformer.bench.recipes import recipe
+from lformer.train import Report, TrainConfig, fit, seeded
 from lformer.train.loop import _adam
 
 NAMES = ["lru", "s5", "s6", "mamba"]
@@ -133,3 +135,47 @@ def test_one_group_where_nothing_is_spared() -> None:
     assert [group["weight_decay"] for group in groups] == [0.5, 0.0]
     assert sum(len(group["params"]) for group in groups) == len(list(spared.parameters()))
     assert math.prod(len(group["params"]) for group in groups) > 0
+
+
+class _StoppedError(Exception):
+    pass
+
+
+def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+    """With weight decay, dropout and batch norm: groups of the optimiser, random numbers and running moments."""
+    splits = data.load("spiral-0.02", seed=3, steps=10)
+    config = replace(recipe("spiral-0.02").train, epochs=3, device="cpu", weight_decay=0.1)
+    seen: list[float] = []
+
+    def stop(row: dict[str, float]) -> None:
+        seen.append(row["loss"])
+        if len(seen) == 2:
+            raise _StoppedError
+
+    def run(folder: Path | None = None, report: Report | None = None) -> tuple[dict[str, Tensor], list[float]]:
+        choices = {"inputs": 2, "outputs": 2, "norm": "batch", "dropout": 0.2, "depth": 1}
+        with seeded(3):
+            model = build("lru", "query", **choices).float()
+        result = fit(model, tasks.trajectory(), splits, config, folder=folder, progress=False, report=report)
+        return model.state_dict(), [row["loss"] for row in result.history]
+
+    whole, losses = run()
+    with pytest.raises(_StoppedError):
+        run(tmp_path, stop)
+    again, continued = run(tmp_path)
+    assert continued == losses
+    assert continued[2] < continued[0]
+    assert all(torch.equal(again[key], value) for key, value in whole.items())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_queries_between_two_rows_differ_if_they_know_their_time(name: str) -> None:
+    """A recurrence without time answers all alike, unless the embedding of the query says when it is."""
+    values, _, _ = irregular_arrays(2, 6, 3, seed=5)
+    asked = torch.tensor([[2.2, 2.8, 3.2]]).double().expand(2, 3)
+    batch = IrregularBatch.build(values, torch.arange(6.0), query_times=asked, dtype=torch.float64)
+    blind = build(name, "query")(batch)
+    assert (relative_error(blind[:, 0], blind[:, 1]) < 1e-12) == (name != "s5")
+    assert relative_error(blind[:, 2], blind[:, 1]) > 1e-3
+    told = build(name, "query", time_channel=True)(batch)
+    assert relative_error(told[:, 0], told[:, 1]) > 1e-3
