@@ -21,7 +21,16 @@ MODELS: dict[str, tuple[type[nn.Module], type[Any]]] = {"lformer": (LFormer, LFo
 VARIANTS: dict[str, list[dict[str, object]]] = {  # choices beside the defaults that read time or padding differently
     "lformer": [{"causal": True, "gate_norm": "prefix", "time_embedding": "sinusoidal", "pooling": "mean_last_max"}],
     "transformer": [{"positions": "time"}, {"positions": "none", "norm_first": False}],
+    "lru": [{"time_channel": True}],
+    "s5": [{"discretisation": "bilinear", "hippo_blocks": 2, "time_channel": True}],
+    "mamba": [{"block": "gated", "conv": 2, "expand": 1}],
 }
+LOOKS_AHEAD = {
+    "lformer",
+    "transformer",
+    "mtand",
+    "rformer",
+}  # their rows read later ones, unless a choice says otherwise
 CASES = [(name, {}) for name in MODELS]
 CASES += [(name, choices) for name in MODELS for choices in VARIANTS.get(name, [])]
 CASES += [(name, {"rows": rows}) for name in MODELS for rows in ("observed", "carried")]
@@ -173,6 +182,38 @@ def test_every_parameter_learns(name: str, choices: dict[str, object], answer: s
     found = gradients(model, answers(model, whole(arrays(answer))))
     idle = [key for (key, _), g in zip(model.named_parameters(), found, strict=True) if not bool(g.abs().max() > 1e-9)]
     assert idle == []
+
+
+@every_model
+@pytest.mark.parametrize("answer", ["step", "query"])
+def test_a_causal_model_does_not_see_the_future(name: str, choices: dict[str, object], answer: str) -> None:
+    if name in LOOKS_AHEAD and not choices.get("causal"):
+        pytest.skip("rows of this model read later ones")
+    made, model = arrays(answer), build(name, answer, choices)
+    lengths = torch.full((4,), 20)
+    now = made["times"][:, 11:12]
+    if answer == "query":
+        made["query_times"] = torch.cat([made["times"][:, :1] - 1, made["times"][:, [5, 11]], now + 1e-3], dim=1)
+    changed = {key: array.clone() for key, array in made.items()}
+    later = made["times"] > now
+    assert bool(later.any())
+    changed["values"][later] = 9.0
+    changed["times"] = torch.where(later, made["times"] + 3.0, made["times"])
+    known, other = (answers(model, whole(one, lengths=lengths)) for one in (made, changed))
+    seen = (~later if answer == "step" else torch.ones(other.shape[:2], dtype=torch.bool))[..., None]
+    assert relative_error(torch.where(seen, other, 0), torch.where(seen, known, 0)) < TIGHT
+    if answer == "step":
+        assert relative_error(other, known) > 1e-3
+
+
+@every_model
+@every_answer
+def test_the_same_again_is_the_same_to_the_last_digit(name: str, choices: dict[str, object], answer: str) -> None:
+    batch = whole(arrays(answer))
+    once, again = (build(name, answer, choices) for _ in range(2))
+    y, z = answers(once, batch), answers(again, batch)
+    assert torch.equal(y, z)
+    assert all(torch.equal(g, h) for g, h in zip(gradients(once, y), gradients(again, z), strict=True))
 
 
 @every_model

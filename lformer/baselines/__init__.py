@@ -11,9 +11,12 @@ from torch import nn
 
 from lformer.baselines.boosting import Boosting, BoostingConfig
 from lformer.baselines.fitted import FittedAtOnce
+from lformer.baselines.lru import LRU, LRUConfig
 from lformer.baselines.model import BaselineConfig, BaselineModel
 from lformer.baselines.naive import LastValue, LeastSquares, LinearInterpolation, NaiveConfig, SeriesMean
 from lformer.baselines.rnn import GRU, GRUConfig
+from lformer.baselines.s5 import S5, S5Config
+from lformer.baselines.selective import S6, Mamba, MambaConfig, S6Config
 from lformer.baselines.transformer import Transformer, TransformerConfig
 
 
@@ -33,6 +36,10 @@ class Baseline(NamedTuple):
 BASELINES: dict[str, Baseline] = {
     "gru": Baseline(GRU, GRUConfig),
     "transformer": Baseline(Transformer, TransformerConfig),
+    "lru": Baseline(LRU, LRUConfig),
+    "s5": Baseline(S5, S5Config),
+    "s6": Baseline(S6, S6Config),
+    "mamba": Baseline(Mamba, MambaConfig),
     "last-value": Baseline(LastValue, NaiveConfig),
     "series-mean": Baseline(SeriesMean, NaiveConfig),
     "linear": Baseline(LeastSquares, NaiveConfig),
@@ -43,6 +50,9 @@ BASELINES: dict[str, Baseline] = {
 __all__ = [
     "BASELINES",
     "GRU",
+    "LRU",
+    "S5",
+    "S6",
     "Baseline",
     "BaselineConfig",
     "BaselineModel",
@@ -50,10 +60,15 @@ __all__ = [
     "BoostingConfig",
     "FittedAtOnce",
     "GRUConfig",
+    "LRUConfig",
     "LastValue",
     "LeastSquares",
     "LinearInterpolation",
+    "Mamba",
+    "MambaConfig",
     "NaiveConfig",
+    "S5Config",
+    "S6Config",
     "SeriesMean",
     "Transformer",
     "TransformerConfig",

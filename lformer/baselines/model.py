@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lformer.batch import IrregularBatch
 from lformer.nn.attention import one_of
-from lformer.nn.embedder import Embedder, Embedding, TimeEmbedding
+from lformer.nn.embedder import Embedder, Embedding, TimeEmbedding, require_shape
 from lformer.nn.persistence import PersistenceKind, guess, start_from_guess
 from lformer.nn.predictor import Answer, Pool, head
 from lformer.nn.query import check_answer, rows_until
@@ -28,6 +28,7 @@ class BaselineConfig:
         rows, statics, persistence: see `LFormerConfig`. With "values" a missing value and an observed 0 look the same.
         width, depth: D, number of layers.
         embedder, embedder_layers, time_embedding: see `Embedder`.
+        time_channel: append the time since the start, in typical spans of a series, to every row and query.
         head_layers: hidden layers of the predictor; 0 is a single linear map.
     """
 
@@ -42,6 +43,7 @@ class BaselineConfig:
     embedder: Embedding = "linear"
     embedder_layers: int = 1
     time_embedding: TimeEmbedding = "none"
+    time_channel: bool = False
     head_layers: int = 0
 
     def __post_init__(self) -> None:
@@ -53,6 +55,8 @@ class BaselineConfig:
             one_of(name, getattr(self, name), allowed)
         self.require_positive("inputs", "outputs", "width", "depth")
         check_rows(self)
+        if self.time_channel and self.embedder == "frames":
+            raise ValueError('embedder="frames" takes one frame per row, to which no time_channel can be appended.')
 
     def require_positive(self, *names: str) -> None:
         """Refuse a size below 1."""
@@ -73,7 +77,11 @@ class BaselineModel(nn.Module):
         self.config = config
         self.rows = RowEncoder(config.inputs, config.rows, config.statics, config.persistence)
         self.embedder = Embedder(
-            self.rows.width, config.width, config.embedder, config.embedder_layers, config.time_embedding
+            self.rows.width + config.time_channel,
+            config.width,
+            config.embedder,
+            config.embedder_layers,
+            config.time_embedding,
         )
         self.pool = Pool(config.width)
         self.head = head(config.width, config.outputs, config.head_layers)
@@ -113,6 +121,9 @@ class BaselineModel(nn.Module):
         return answers[:, :L] if self.config.answer == "step" else answers
 
     def _embed(self, rows: Tensor, times: Tensor) -> Tensor:
+        if self.config.time_channel:
+            require_shape(rows, (self.rows.width,))
+            rows = torch.cat([rows, (times / self.rows.span).to(rows.dtype)[..., None]], dim=-1)
         return self.embedder(rows, times / self.rows.interval if self.config.time_embedding == "relative" else times)
 
     def _from_guess(self, answers: Tensor, batch: IrregularBatch, encoded: Encoded) -> Tensor:

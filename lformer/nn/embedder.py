@@ -11,6 +11,12 @@ Embedding = Literal["linear", "relu", "relu_norm", "mlp", "frames"]
 TimeEmbedding = Literal["none", "sinusoidal", "relative"]
 
 
+def require_shape(values: Tensor, shape: tuple[int, ...]) -> None:
+    """Refuse rows (B, L, *C) of another shape than the model was built for."""
+    if tuple(values.shape[2:]) != shape:
+        raise ValueError(f"the model was built for rows of shape {shape}; got {tuple(values.shape[2:])}.")
+
+
 def mlp(inputs: int, width: int, layers: int) -> nn.Sequential:
     """`layers` times [Linear, ReLU, LayerNorm], then Linear."""
     blocks: list[nn.Module] = []
@@ -81,7 +87,7 @@ class Embedder(nn.Module):
         self, inputs: int, width: int, kind: Embedding = "linear", layers: int = 1, time: TimeEmbedding = "none"
     ) -> None:
         super().__init__()
-        self.shape = (24, 24) if kind == "frames" else (inputs,)
+        self.shape: tuple[int, ...] = (24, 24) if kind == "frames" else (inputs,)
         kinds: dict[str, Callable[[], nn.Module]] = {
             "linear": lambda: nn.Linear(inputs, width),
             "relu": lambda: nn.Sequential(nn.Linear(inputs, width), nn.ReLU()),
@@ -94,7 +100,6 @@ class Embedder(nn.Module):
 
     def forward(self, values: Tensor, times: Tensor) -> Tensor:
         """(B, L, *C) with 0 where nothing was observed, (B, L) -> (B, L, D)"""
-        if tuple(values.shape[2:]) != self.shape:
-            raise ValueError(f"the model was built for rows of shape {self.shape}; got {tuple(values.shape[2:])}.")
+        require_shape(values, self.shape)
         x = self.value(values)
         return x if self.time is None else x + self.time(times)

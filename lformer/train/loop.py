@@ -50,7 +50,8 @@ class TrainConfig:
             that schedule, patience and the number of validations do not hang on how many series there are.
         batch_size: series per step, of all processes together.
         lr: of Adam, betas 0.9 and 0.999.
-        weight_decay: of Adam (decoupled if not 0); the paper has none.
+        weight_decay: of Adam (decoupled if not 0); the paper has none. Parameters that a module names as `undecayed`
+            are left out.
         schedule: "constant" (paper) or "cosine" down to 0 over all epochs.
         warmup: share of all steps over which the rate first rises to `lr`.
         average: share of all steps over which weights are averaged (an exponential mean); the averaged weights are
@@ -278,7 +279,16 @@ def rate_share(step: int, total: int, config: TrainConfig) -> float:
 def _adam(model: nn.Module, config: TrainConfig, device: torch.device) -> torch.optim.Optimizer:
     kind = torch.optim.AdamW if config.weight_decay else torch.optim.Adam
     fused = device.type in ("cpu", "cuda")
-    return kind(model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=fused)
+    groups = _decay_groups(model, config.weight_decay) if config.weight_decay else list(model.parameters())
+    return kind(groups, lr=config.lr, weight_decay=config.weight_decay, fused=fused)
+
+
+def _decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """All parameters, those apart that a module names as `undecayed`, as rates and steps are: 0 means nothing there."""
+    spared = {id(getattr(module, name)) for module in model.modules() for name in getattr(module, "undecayed", ())}
+    decayed = {"params": [p for p in model.parameters() if id(p) not in spared], "weight_decay": weight_decay}
+    undecayed = {"params": [p for p in model.parameters() if id(p) in spared], "weight_decay": 0.0}
+    return [decayed, undecayed] if spared else [decayed]
 
 
 def _batches(part: Part, config: TrainConfig, passes: range) -> Iterator[IrregularBatch]:

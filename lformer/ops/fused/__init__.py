@@ -36,6 +36,22 @@ def unsupported(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor | 
     return ""
 
 
+def scan_unsupported(*operands: Tensor) -> str:
+    """Why the fused scans cannot take these operands here; empty if they can."""
+    if not _has_triton:
+        return "triton is not installed"
+    if not operands[0].is_cuda and not interpreted():
+        return f"the tensors are on {operands[0].device.type}, and they run on cuda"
+    for x in operands:
+        if x.dtype not in (torch.float32, torch.complex64):
+            return f"they do not take {str(x.dtype).removeprefix('torch.')}"
+    if torch.compiler.is_compiling() or checks.exporting():
+        return "compiled and exported programs hold plain PyTorch only"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "torch.func cannot transform them"
+    return ""
+
+
 def rounds(*operands: Tensor) -> bool:
     """True if products of these operands are rounded anyway: all in half precision, or TF32 allowed for float32."""
     return tf32_allowed() or all(x.dtype in (torch.bfloat16, torch.float16) for x in operands)
