@@ -11,8 +11,10 @@ from torch import nn
 
 from lformer.baselines.boosting import Boosting, BoostingConfig
 from lformer.baselines.fitted import FittedAtOnce
-from lformer.baselines.model import BaselineConfig, BaselineModel
+from lformer.baselines.model import BaselineConfig, BaselineModel, Frame
+from lformer.baselines.mtand import MTAND, MTANDConfig
 from lformer.baselines.naive import LastValue, LeastSquares, LinearInterpolation, NaiveConfig, SeriesMean
+from lformer.baselines.rformer import RFormer, RFormerConfig
 from lformer.baselines.rnn import GRU, GRUConfig
 from lformer.baselines.transformer import Transformer, TransformerConfig
 
@@ -33,6 +35,8 @@ class Baseline(NamedTuple):
 BASELINES: dict[str, Baseline] = {
     "gru": Baseline(GRU, GRUConfig),
     "transformer": Baseline(Transformer, TransformerConfig),
+    "mtand": Baseline(MTAND, MTANDConfig),
+    "rformer": Baseline(RFormer, RFormerConfig),
     "last-value": Baseline(LastValue, NaiveConfig),
     "series-mean": Baseline(SeriesMean, NaiveConfig),
     "linear": Baseline(LeastSquares, NaiveConfig),
@@ -43,17 +47,22 @@ BASELINES: dict[str, Baseline] = {
 __all__ = [
     "BASELINES",
     "GRU",
+    "MTAND",
     "Baseline",
     "BaselineConfig",
     "BaselineModel",
     "Boosting",
     "BoostingConfig",
     "FittedAtOnce",
+    "Frame",
     "GRUConfig",
     "LastValue",
     "LeastSquares",
     "LinearInterpolation",
+    "MTANDConfig",
     "NaiveConfig",
+    "RFormer",
+    "RFormerConfig",
     "SeriesMean",
     "Transformer",
     "TransformerConfig",
