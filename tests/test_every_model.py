@@ -24,6 +24,10 @@ VARIANTS: dict[str, list[dict[str, object]]] = {  # choices beside the defaults 
     "mtand": [{"points": "encoder", "heads": 2}],
     "rformer": [{"level": 3, "patches": "local"}, {"univariate": False, "shared": True, "mapped": False, "windows": 5}],
 }
+SMALL: dict[str, dict[str, object]] = {  # sizes beside the width that cost time here
+    "mtand": {"references": 8, "time_width": 16, "generator": 8},
+    "rformer": {"windows": 6},
+}
 CASES = [(name, {}) for name in MODELS]
 CASES += [(name, choices) for name in MODELS for choices in VARIANTS.get(name, [])]
 CASES += [(name, {"rows": rows}) for name in MODELS for rows in ("observed", "carried")]
@@ -42,7 +46,8 @@ def build(name: str, answer: str, choices: dict[str, object], seed: int = 0) -> 
     """A small model in float64 all of whose parameters matter."""
     model, config = MODELS[name]
     torch.manual_seed(seed)
-    built = model(config(**{"inputs": 3, "outputs": 2, "answer": answer, "width": 8} | choices)).double()
+    sizes = {"inputs": 3, "outputs": 2, "answer": answer, "width": 8} | SMALL.get(name, {})
+    built = model(config(**sizes | choices)).double()
     for parameter in built.parameters():
         nn.init.normal_(parameter, std=0.4)
     return built
@@ -263,7 +268,8 @@ def test_it_learns_the_level_of_a_series(name: str, choices: dict[str, object], 
 
     torch.manual_seed(0)
     model, config = MODELS[name]
-    learner = model(config(**{"inputs": 3, "outputs": 1, "answer": answer, "width": 16, "depth": 1} | choices))
+    sizes = {"inputs": 3, "outputs": 1, "answer": answer, "width": 16, "depth": 1} | SMALL.get(name, {})
+    learner = model(config(**sizes | choices))
     optimiser = torch.optim.Adam(learner.parameters(), lr=2e-2)
     for _ in range(60):  # some starts stand still for the first forty
         optimiser.zero_grad()

@@ -112,8 +112,8 @@ def _rough(
     return Changes({**sizes, **published}, {"lr": lr, "epochs": epochs, "batch_size": 20, "patience": None})
 
 
-# Moreno-Pino et al. 2024. For Heartbeat and SCP2 heads, patches and, for SCP2, the rate are those of SCP1; of heart rate
-# only batch and epochs are known.
+# Moreno-Pino et al. 2024. For Heartbeat and SCP2 heads, patches and, for SCP2, the rate are those of SCP1; for heart
+# rate only the batch size is known.
 RFORMER = SHOW_GAPS | {
     "ethanol": _rough(400, 1, 1e-3, 20, heads=1, univariate=False),
     "eigenworms": _rough(10, 2, 3e-4, 125, heads=1, patches="local", univariate=False),
