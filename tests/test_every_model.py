@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import lformer
 from lformer import IrregularBatch, LFormer, LFormerConfig, tasks
 from lformer.baselines import BASELINES, BaselineModel, FittedAtOnce
+from lformer.cuda_graphs import capture_step
 
 TRAINED = {name: entry for name, entry in BASELINES.items() if not issubclass(entry.model, FittedAtOnce)}
 MODELS: dict[str, tuple[type[nn.Module], type[Any]]] = {"lformer": (LFormer, LFormerConfig), **TRAINED}
@@ -408,6 +409,24 @@ def test_neither_padding_nor_company_changes_a_guess(name: str, answer: str, per
 def test_unknown_choices_are_refused(name: str, change: dict[str, object], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         BASELINES[name].config(**{"inputs": 3, "outputs": 2} | change)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", [name for name in MODELS if getattr(MODELS[name][0], "recordable", False)])
+@every_answer
+def test_a_replayed_step_has_the_gradients_of_its_batch(name: str, answer: str) -> None:
+    torch.use_deterministic_algorithms(False)  # the GPU's cumsum has no deterministic form
+    model = build(name, answer, {}).cuda()
+    step = capture_step(model, lambda net, batch: answers(net, batch).sin().sum())
+    for seed in range(4):
+        batch = whole(arrays(answer, seed=seed)).to("cuda")
+        known = gradients(model, answers(model, batch))
+        step(batch)
+        assert step.captured(batch) == (seed > 0)
+        for parameter, expected in zip(model.parameters(), known, strict=True):
+            assert parameter.grad is not None
+            assert relative_error(parameter.grad.cpu(), expected.cpu()) < 1e-8
 
 
 def test_the_baselines_table_has_a_row_for_each() -> None:

@@ -75,7 +75,7 @@ class MTAND(Frame):
     equal span.
     """
 
-    recordable = True
+    recordable = True  # what it does depends on shapes alone, so its steps may be replayed as CUDA graphs
 
     def __init__(self, config: MTANDConfig) -> None:
         super().__init__(config)

@@ -78,7 +78,7 @@ class RFormer(Frame):
     where the device has it, since those of windows are differences of those of whole paths.
     """
 
-    recordable = True
+    recordable = True  # what it does depends on shapes alone, so its steps may be replayed as CUDA graphs
 
     config: RFormerConfig
 
