@@ -27,7 +27,7 @@ class Paths(NamedTuple):
 
     @classmethod
     def through(
-        cls, rows: Tensor, batch: IrregularBatch, clock: Clock, level: int, *, univariate: bool, basepoint: bool
+        cls, rows: Tensor, batch: IrregularBatch, clock: Clock, level: int, univariate: bool, basepoint: bool
     ) -> Paths:
         """Through rows (B, L, W), as exactly as the times are kept.
 

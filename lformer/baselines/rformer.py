@@ -70,9 +70,9 @@ class RFormerConfig(BaselineConfig):
 class RFormer(Frame):
     """A series is answered from the mean of its tokens, a row or query from a token of its own.
 
-    That token ends at the row or query: from the beginning of the window in which it falls, or behind the last row from
-    there, where time goes on alone. It attends to the windows that ended before, and no other token attends to it. A
-    window attends to itself and those before it.
+    That token covers the path from the beginning of the window in which the row or query falls up to the row or query
+    itself; after the last row, time goes on alone. It attends to itself and the windows that ended before, and no other
+    token attends to it. A window attends to itself and those before it.
 
     Note: the windows divide the own span of a series, and so depend on when it ends. Signatures are taken in float64
     where the device has it, since those of windows are differences of those of whole paths.
@@ -105,9 +105,7 @@ class RFormer(Frame):
         """(B, D), (B, L, D) or (B, Q, D)"""
         config, clock = self.config, Clock.of(batch, self.rows.span)
         x = self._carried(batch, self.channels(encoded.rows))
-        paths = Paths.through(
-            x, batch, clock, config.level, univariate=config.univariate, basepoint=config.basepoint
-        )  # fmt: skip
+        paths = Paths.through(x, batch, clock, config.level, config.univariate, config.basepoint)
         ends = self._ends(clock)  # (B, W)
         done = tuple(F.pad(level, (0, 0, 0, 0, 1, 0)) for level in paths.up_to(ends))  # (B, W + 1, G, dⁿ)
         order = torch.arange(config.windows, device=ends.device).expand(ends.shape)
@@ -135,8 +133,9 @@ class RFormer(Frame):
 
     def _ends(self, clock: Clock) -> Tensor:
         """(B, W), when the windows end; the last one at the last row, not rounded."""
-        share = torch.arange(1, self.config.windows, device=clock.end.device) / self.config.windows
-        return torch.cat([clock.start + share.to(clock.end.dtype) * (clock.end - clock.start), clock.end], dim=1)
+        index = torch.arange(1, self.config.windows, device=clock.end.device, dtype=clock.end.dtype)
+        inner = clock.start + index / self.config.windows * (clock.end - clock.start)
+        return torch.cat([inner, clock.end], dim=1)
 
     def _tokens(self, starts: Levels, ends: Levels, index: Tensor, dtype: torch.dtype) -> Tensor:
         """Of the path up to `ends` (B, M, G, dⁿ), beginning where window `index` (B, M) does -> (B, M, D)"""

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-UEA = ("ethanol", "eigenworms", "heartbeat", "motor-imagery", "scp1", "scp2")
 SPIRALS = ("spiral-2", "spiral-0.2", "spiral-0.02")
 WITH_GAPS = ("activity", "ushcn", "physionet")  # rows lack values of some channels
 

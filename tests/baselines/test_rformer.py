@@ -29,7 +29,7 @@ def build(answer: str = "series", **choices: object) -> RFormer:
 
 def paths_of(batch: IrregularBatch, level: int, *, univariate: bool = False, basepoint: bool = True) -> Paths:
     clock = Clock.of(batch, torch.tensor(1.0))
-    return Paths.through(batch.values, batch, clock, level, univariate=univariate, basepoint=basepoint)
+    return Paths.through(batch.values, batch, clock, level, univariate, basepoint)
 
 
 def flat(signature: Levels) -> Tensor:
