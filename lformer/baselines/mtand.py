@@ -67,12 +67,14 @@ class MTANDConfig(BaselineConfig):
 
 
 class MTAND(Frame):
-    """A series is answered from the last state of the GRU over its reference points; rows and queries see `points`.
+    """A series is answered from the last state of a GRU over its reference points, a query by the decoder.
+
+    How a row is answered, `config.points` says.
 
     Note: the published decoder is trained on samples of the latent points, with the importance-weighted bound and a
     weight of its divergence that rises with the epochs. Here the latent points are their means, and the loss is that
-    of the task: the trainer has one loss for all models. Reference points span each series, published for series of
-    equal span.
+    of the task: the trainer has one loss for all models. Published reference points are the same for all series; here
+    they span each series, so that series may differ in length.
     """
 
     recordable = True  # what it does depends on shapes alone, so its steps may be replayed as CUDA graphs
