@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 import lformer
 from lformer import IrregularBatch, LFormer, LFormerConfig, tasks
-from lformer.baselines import BASELINES, FittedAtOnce
+from lformer.baselines import BASELINES, BaselineModel, FittedAtOnce
+from lformer.cuda_graphs import capture_step
 
 TRAINED = {name: entry for name, entry in BASELINES.items() if not issubclass(entry.model, FittedAtOnce)}
 MODELS: dict[str, tuple[type[nn.Module], type[Any]]] = {"lformer": (LFormer, LFormerConfig), **TRAINED}
@@ -24,6 +25,12 @@ VARIANTS: dict[str, list[dict[str, object]]] = {  # choices beside the defaults 
     "lru": [{"time_channel": True}],
     "s5": [{"discretisation": "bilinear", "hippo_blocks": 2, "time_channel": True}],
     "mamba": [{"block": "gated", "conv": 2, "expand": 1}],
+    "mtand": [{"points": "encoder", "heads": 2}],
+    "rformer": [{"level": 3, "patches": "local"}, {"univariate": False, "shared": True, "mapped": False, "windows": 5}],
+}
+SMALL: dict[str, dict[str, object]] = {  # sizes beside the width that cost time here
+    "mtand": {"references": 8, "time_width": 16, "generator": 8},
+    "rformer": {"windows": 6},
 }
 LOOKS_AHEAD = {
     "lformer",
@@ -49,7 +56,8 @@ def build(name: str, answer: str, choices: dict[str, object], seed: int = 0) -> 
     """A small model in float64 all of whose parameters matter."""
     model, config = MODELS[name]
     torch.manual_seed(seed)
-    built = model(config(**{"inputs": 3, "outputs": 2, "answer": answer, "width": 8} | choices)).double()
+    sizes = {"inputs": 3, "outputs": 2, "answer": answer, "width": 8} | SMALL.get(name, {})
+    built = model(config(**sizes | choices)).double()
     for parameter in built.parameters():
         nn.init.normal_(parameter, std=0.4)
     return built
@@ -302,7 +310,8 @@ def test_it_learns_the_level_of_a_series(name: str, choices: dict[str, object], 
 
     torch.manual_seed(0)
     model, config = MODELS[name]
-    learner = model(config(**{"inputs": 3, "outputs": 1, "answer": answer, "width": 16, "depth": 1} | choices))
+    sizes = {"inputs": 3, "outputs": 1, "answer": answer, "width": 16, "depth": 1} | SMALL.get(name, {})
+    learner = model(config(**sizes | choices))
     optimiser = torch.optim.Adam(learner.parameters(), lr=2e-2)
     for _ in range(60):  # some starts stand still for the first forty
         optimiser.zero_grad()
@@ -333,14 +342,14 @@ def test_rows_of_another_shape_are_refused(name: str, choices: dict[str, object]
 @every_answer
 def test_frames_are_rows_like_others(name: str, answer: str) -> None:
     frames = torch.rand(4, 20, 24, 24).double()
-    model = build(name, answer, {"inputs": 1, "embedder": "frames", "head_layers": 1})
+    model = build(name, answer, {"inputs": 1, "rows": "values", "embedder": "frames", "head_layers": 1})
     y = answers(model, whole(arrays(answer), values=frames))
     assert bool(torch.isfinite(y).all())
     frames[1:] = 0
     assert relative_error(answers(model, whole(arrays(answer), values=frames))[:1], y[:1]) < TIGHT
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", [name for name in TRAINED if issubclass(TRAINED[name].model, BaselineModel)])
 @pytest.mark.parametrize("embedder", ["linear", "mlp", "frames"])
 def test_embedder_and_head_are_those_of_lformer(name: str, embedder: str) -> None:
     choices = {"embedder": embedder, "embedder_layers": 2, "head_layers": 3, "time_embedding": "sinusoidal"}
@@ -441,6 +450,24 @@ def test_neither_padding_nor_company_changes_a_guess(name: str, answer: str, per
 def test_unknown_choices_are_refused(name: str, change: dict[str, object], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         BASELINES[name].config(**{"inputs": 3, "outputs": 2} | change)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", [name for name in MODELS if getattr(MODELS[name][0], "recordable", False)])
+@every_answer
+def test_a_replayed_step_has_the_gradients_of_its_batch(name: str, answer: str) -> None:
+    torch.use_deterministic_algorithms(False)  # the GPU's cumsum has no deterministic form
+    model = build(name, answer, {}).cuda()
+    step = capture_step(model, lambda net, batch: answers(net, batch).sin().sum())
+    for seed in range(4):
+        batch = whole(arrays(answer, seed=seed)).to("cuda")
+        known = gradients(model, answers(model, batch))
+        step(batch)
+        assert step.captured(batch) == (seed > 0)
+        for parameter, expected in zip(model.parameters(), known, strict=True):
+            assert parameter.grad is not None
+            assert relative_error(parameter.grad.cpu(), expected.cpu()) < 1e-8
 
 
 def test_the_baselines_table_has_a_row_for_each() -> None:

@@ -72,7 +72,8 @@ def test_what_the_readme_says_of_simple_models_is_in_the_records() -> None:
 
 
 def test_the_speed_tables_are_the_committed_records() -> None:
-    assert speed_page.filled(SPEED, record("speed/cpu.json"), record("speed/cuda.json")) == SPEED
+    models = speed_page.records_of_models(ROOT)
+    assert speed_page.filled(SPEED, record("speed/cpu.json"), record("speed/cuda.json"), models) == SPEED
 
 
 def test_the_figures_of_a_gpu_are_the_committed_record() -> None:

@@ -28,7 +28,7 @@ from lformer.ops import checks
 from lformer.tasks import Task
 from lformer.train import DivergedError, Report, Result, TrainConfig, fit, loop, rate_share, seeded
 
-CONFIG = recipe("spiral-0.02").config("lformer", data.load("spiral-0.02").spec)
+CONFIG = recipe("spiral-0.02").config(data.load("spiral-0.02").spec)
 TASK = tasks.trajectory()
 
 

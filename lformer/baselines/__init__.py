@@ -12,8 +12,10 @@ from torch import nn
 from lformer.baselines.boosting import Boosting, BoostingConfig
 from lformer.baselines.fitted import FittedAtOnce
 from lformer.baselines.lru import LRU, LRUConfig
-from lformer.baselines.model import BaselineConfig, BaselineModel
+from lformer.baselines.model import BaselineConfig, BaselineModel, Frame
+from lformer.baselines.mtand import MTAND, MTANDConfig
 from lformer.baselines.naive import LastValue, LeastSquares, LinearInterpolation, NaiveConfig, SeriesMean
+from lformer.baselines.rformer import RFormer, RFormerConfig
 from lformer.baselines.rnn import GRU, GRUConfig
 from lformer.baselines.s5 import S5, S5Config
 from lformer.baselines.selective import S6, Mamba, MambaConfig, S6Config
@@ -40,6 +42,8 @@ BASELINES: dict[str, Baseline] = {
     "s5": Baseline(S5, S5Config),
     "s6": Baseline(S6, S6Config),
     "mamba": Baseline(Mamba, MambaConfig),
+    "mtand": Baseline(MTAND, MTANDConfig),
+    "rformer": Baseline(RFormer, RFormerConfig),
     "last-value": Baseline(LastValue, NaiveConfig),
     "series-mean": Baseline(SeriesMean, NaiveConfig),
     "linear": Baseline(LeastSquares, NaiveConfig),
@@ -51,6 +55,7 @@ __all__ = [
     "BASELINES",
     "GRU",
     "LRU",
+    "MTAND",
     "S5",
     "S6",
     "Baseline",
@@ -59,14 +64,18 @@ __all__ = [
     "Boosting",
     "BoostingConfig",
     "FittedAtOnce",
+    "Frame",
     "GRUConfig",
     "LRUConfig",
     "LastValue",
     "LeastSquares",
     "LinearInterpolation",
+    "MTANDConfig",
     "Mamba",
     "MambaConfig",
     "NaiveConfig",
+    "RFormer",
+    "RFormerConfig",
     "S5Config",
     "S6Config",
     "SeriesMean",

@@ -1,8 +1,13 @@
-"""BaselineModel: the row encoder, embedder and head of LFormer around a model that only says what it makes of rows."""
+"""What every trained baseline has around it: the row encoder and head of LFormer (`Frame`), and its embedder.
+
+`BaselineModel` is for models that only say what they make of embedded rows; a model that reads the observations in its
+own way is a `Frame`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +15,7 @@ from torch import Tensor, nn
 
 from lformer.batch import IrregularBatch
 from lformer.nn.attention import one_of
-from lformer.nn.embedder import Embedder, Embedding, TimeEmbedding, require_shape
+from lformer.nn.embedder import Embedder, Embedding, FrameEncoder, TimeEmbedding, require_shape
 from lformer.nn.persistence import PersistenceKind, guess, start_from_guess
 from lformer.nn.predictor import Answer, Pool, head
 from lformer.nn.query import check_answer, rows_until
@@ -65,7 +70,42 @@ class BaselineConfig:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
 
 
-class BaselineModel(nn.Module):
+class Frame(nn.Module):
+    """RowEncoder → `answers` of the model → head: for a model with an encoder of its own. It brings `answers`."""
+
+    def __init__(self, config: BaselineConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.rows = RowEncoder(config.inputs, config.rows, config.statics, config.persistence)
+        self.head = head(self.answer_width(), config.outputs, config.head_layers)
+        self.persistence = (
+            None if config.persistence == "none" else start_from_guess(self.head, config.inputs, config.persistence)
+        )
+
+    def answer_width(self) -> int:
+        """D of `answers`; called once `config` and `rows` are there."""
+        return self.config.width
+
+    def answers(self, batch: IrregularBatch, encoded: Encoded) -> Tensor:
+        """(B, D), (B, L, D) or (B, Q, D) as `config.answer` says, what the head answers from. L is at least 1."""
+        raise NotImplementedError(f"{type(self).__name__} must say what it answers from.")
+
+    def forward(self, batch: IrregularBatch) -> Tensor:
+        """(B, O), (B, L, O) or (B, Q, O) as `config.answer` says."""
+        check_answer(self.config.answer, batch)
+        L = batch.values.shape[1]
+        batch = batch if L else _one_padding_row(batch)
+        encoded = self.rows(batch)
+        answers = self._from_guess(self.head(self.answers(batch, encoded)), batch, encoded)
+        return answers[:, :L] if self.config.answer == "step" else answers
+
+    def _from_guess(self, answers: Tensor, batch: IrregularBatch, encoded: Encoded) -> Tensor:
+        if self.persistence is None:
+            return answers
+        return answers + guess(self.persistence, batch, encoded, self.rows.interval)
+
+
+class BaselineModel(Frame):
     """RowEncoder → Embedder → `mix` of the model → one answer per series, row or query. A model brings `mix`.
 
     It may also bring its own `series` (default: the mean over the valid rows) and `queries` (default: the result at the
@@ -73,9 +113,7 @@ class BaselineModel(nn.Module):
     """
 
     def __init__(self, config: BaselineConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.rows = RowEncoder(config.inputs, config.rows, config.statics, config.persistence)
+        super().__init__(config)
         self.embedder = Embedder(
             self.rows.width + config.time_channel,
             config.width,
@@ -84,10 +122,6 @@ class BaselineModel(nn.Module):
             config.time_embedding,
         )
         self.pool = Pool(config.width)
-        self.head = head(config.width, config.outputs, config.head_layers)
-        self.persistence = (
-            None if config.persistence == "none" else start_from_guess(self.head, config.inputs, config.persistence)
-        )
 
     def mix(self, x: Tensor, batch: IrregularBatch) -> Tensor:
         """(B, L, D) embedded rows -> (B, L, D). L is at least 1, and x is 0 on padding, which must not be read."""
@@ -103,22 +137,14 @@ class BaselineModel(nn.Module):
         """(B, L, D) embedded rows, (B, Q, D) embedded rows of the queries, (B, Q) -> (B, Q, D), to answer them from."""
         return state_after(self.mix(x, batch), rows_until(batch.times, batch.lengths, query_times))
 
-    def forward(self, batch: IrregularBatch) -> Tensor:
-        """(B, O), (B, L, O) or (B, Q, O) as `config.answer` says."""
-        check_answer(self.config.answer, batch)
-        L = batch.values.shape[1]
-        batch = batch if L else _one_padding_row(batch)
-        encoded = self.rows(batch)
+    def answers(self, batch: IrregularBatch, encoded: Encoded) -> Tensor:
+        """(B, D), (B, L, D) or (B, Q, D)"""
         x = torch.where(batch.valid[..., None], self._embed(encoded.rows, batch.times), 0)
         if batch.query_times is not None:
             asked = self._embed(self.rows.queries(batch, encoded), batch.query_times)
-            answers = self.queries(x, asked, batch, batch.query_times)
-        elif self.config.answer == "series":
-            answers = self.series(self.mix(x, batch), batch)
-        else:
-            answers = self.mix(x, batch)
-        answers = self._from_guess(self.head(answers), batch, encoded)
-        return answers[:, :L] if self.config.answer == "step" else answers
+            return self.queries(x, asked, batch, batch.query_times)
+        rows = self.mix(x, batch)
+        return self.series(rows, batch) if self.config.answer == "series" else rows
 
     def _embed(self, rows: Tensor, times: Tensor) -> Tensor:
         if self.config.time_channel:
@@ -126,10 +152,41 @@ class BaselineModel(nn.Module):
             rows = torch.cat([rows, (times / self.rows.span).to(rows.dtype)[..., None]], dim=-1)
         return self.embedder(rows, times / self.rows.interval if self.config.time_embedding == "relative" else times)
 
-    def _from_guess(self, answers: Tensor, batch: IrregularBatch, encoded: Encoded) -> Tensor:
-        if self.persistence is None:
-            return answers
-        return answers + guess(self.persistence, batch, encoded, self.rows.interval)
+
+class Channels(nn.Module):
+    """The rows as a model without an embedder reads them: W channels as they are, or frames as D channels."""
+
+    def __init__(self, rows: RowEncoder, config: BaselineConfig) -> None:
+        super().__init__()
+        frames = config.embedder == "frames"
+        self.shape = (24, 24) if frames else (rows.width,)
+        self.width = config.width if frames else rows.width
+        self.frames = FrameEncoder(config.width) if frames else None
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(B, L, W) or (B, L, 24, 24) -> (B, L, W) or (B, L, D)"""
+        require_shape(rows, self.shape)
+        return rows if self.frames is None else self.frames(rows)
+
+
+class Clock(NamedTuple):
+    """Times in spans: 0 at the first row of a series, at most 1 at its last.
+
+    The unit is the typical span of a series, or its own where that is longer.
+    """
+
+    start: Tensor  # (B, 1)
+    end: Tensor  # (B, 1) of the last row
+    unit: Tensor  # (B, 1)
+
+    @classmethod
+    def of(cls, batch: IrregularBatch, typical_span: Tensor) -> Clock:
+        start, end = batch.times[:, :1], batch.times.amax(dim=1, keepdim=True)
+        return cls(start, end, torch.maximum(end - start, typical_span.to(start.dtype)))
+
+    def __call__(self, times: Tensor) -> Tensor:
+        """(B, N) -> (B, N)"""
+        return (times - self.start) / self.unit
 
 
 def state_after(rows: Tensor, count: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ def run(config: DemoConfig, progress: bool = True) -> dict[str, Any]:
     splits = data.load(name, seed=config.seed, points=config.points, noise=config.noise)
     plan = recipe(name)
     training = replace(plan.train, epochs=config.epochs, device="cpu")
-    sizes = plan.config("lformer", splits.spec)
+    sizes = plan.config(splits.spec)
     with train.seeded(config.seed):
         model = LFormer(sizes)
     task = tasks.for_splits(splits)

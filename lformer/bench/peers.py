@@ -1,4 +1,8 @@
-"""The models of the speed comparison, equal in width, depth and head: (B, L, 12) and intervals in, (B, 7) out."""
+"""The models of the speed comparison, equal in width, depth and head: (B, L, 12) and intervals in, (B, 7) out.
+
+LFormer, the trained baselines of the registry, and peers that only stand here: implementations of others, and LFormer
+by other kernels.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lformer import ops
+from lformer.baselines import BASELINES, FittedAtOnce
 from lformer.batch import IrregularBatch
 from lformer.nn import LFormer, LFormerConfig, LiquidGatedAttention
 
@@ -25,9 +30,7 @@ class Sequence(nn.Module):
         self.embed, self.backbone, self.head = nn.Linear(FEATURES, WIDTH), backbone, nn.Linear(WIDTH, CLASSES)
 
     def forward(self, batch: IrregularBatch) -> Tensor:
-        x = self.backbone(self.embed(batch.values))
-        x = x[0] if isinstance(x, tuple) else x  # nn.GRU also returns its state
-        return self.head(x.mean(dim=1))
+        return self.head(self.backbone(self.embed(batch.values)).mean(dim=1))
 
 
 class SimpleGLA(LiquidGatedAttention):
@@ -51,23 +54,14 @@ def lformer(causal: bool = False, backend: str = "auto") -> LFormer:
     )
 
 
-def gru() -> nn.Module:
-    return Sequence(nn.GRU(WIDTH, WIDTH, DEPTH, batch_first=True))
-
-
-def transformer() -> nn.Module:
-    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, dropout=0.0, batch_first=True)
-    return Sequence(nn.TransformerEncoder(layer, DEPTH))
-
-
 def mambapy() -> nn.Module:
     from mambapy.mamba import Mamba, MambaConfig
 
     return Sequence(Mamba(MambaConfig(d_model=WIDTH, n_layers=DEPTH)))
 
 
-def mamba() -> nn.Module:
-    """By its own CUDA kernels. No norms between the layers, as the paper's parameter count has it."""
+def mamba_ssm() -> nn.Module:
+    """Mamba by its own CUDA kernels. No norms between the layers, as the paper's parameter count has it."""
     layer = import_module("mamba_ssm").Mamba
     return Sequence(nn.Sequential(*(layer(d_model=WIDTH, d_state=16, d_conv=4, expand=2) for _ in range(DEPTH))))
 
@@ -93,31 +87,29 @@ PEERS: dict[str, Peer] = {
     "lformer-causal": Peer(lambda: lformer(causal=True)),
     "lformer-plain": Peer(lambda: lformer(backend="parallel")),
     "lformer-plain-causal": Peer(lambda: lformer(causal=True, backend="parallel")),
-    "gru": Peer(gru),
-    "transformer": Peer(transformer),
     "mambapy": Peer(mambapy, package="mambapy"),
-    "mamba": Peer(mamba, package="mamba_ssm", cuda=True),
+    "mamba-ssm": Peer(mamba_ssm, package="mamba_ssm", cuda=True),
     "simple-gla": Peer(simple_gla, package="fla", cuda=True),
 }
 
 
 def build(name: str) -> nn.Module:
-    """A peer, or a baseline of the benchmark in the sizes of the comparison."""
+    """A peer, or a baseline of the registry in the sizes of the comparison."""
     if name in PEERS:
         return PEERS[name].build()
-    from lformer.baselines import BASELINES  # some of them need more than torch and numpy
-
     model, config = BASELINES[name]
     return model(config(inputs=FEATURES, outputs=CLASSES, width=WIDTH, depth=DEPTH))
 
 
+def trained() -> list[str]:
+    """The baselines that are trained: those that have a step to be timed."""
+    return [name for name, baseline in BASELINES.items() if not issubclass(baseline.model, FittedAtOnce)]
+
+
 def available(device: str = "cpu") -> list[str]:
     """The peers that can run here, then the baselines that are trained."""
-    from lformer.baselines import BASELINES, FittedAtOnce
-
     here = [n for n, p in PEERS.items() if (not p.package or find_spec(p.package)) and (device == "cuda" or not p.cuda)]
-    trained = [name for name, baseline in BASELINES.items() if not issubclass(baseline.model, FittedAtOnce)]
-    return [*here, *(name for name in trained if name not in PEERS)]
+    return [*here, *trained()]
 
 
 def random_batch(batch: int, length: int, device: str = "cpu", seed: int = 0) -> IrregularBatch:

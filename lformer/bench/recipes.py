@@ -1,8 +1,9 @@
 """What an experiment sets beside the defaults (paper, supplement, implementation); sizes come from the data.
 
-`RECIPES` are the paper's, one per data set; another data set gets that of its task from `DEFAULTS`. `ABLATIONS`
-exchange a part of LFormer. `VARIANTS` are recipes of our own, beside the paper's; what suits a data set best is in
-`BEST`. Where the paper is silent (batch sizes, number of epochs, schedules) the choice is ours.
+`RECIPES` are the paper's for LFormer, one per data set; another data set gets that of its task from `DEFAULTS`. A
+baseline has settings of its own, `lformer.bench.settings`. `ABLATIONS` exchange a part of LFormer. `VARIANTS` are
+recipes of our own, beside the paper's; what suits a data set best is in `BEST`. Where the paper is silent (batch sizes,
+number of epochs, schedules) the choice is ours.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Literal
 
+from lformer.baselines import BaselineModel
 from lformer.bench.models import entry
+from lformer.bench.settings import Changes, settings
 from lformer.data import named
-from lformer.nn import LFormerConfig
 from lformer.parts import Spec
 from lformer.tasks import Answer
 from lformer.train import TrainConfig
 
 SIZES = ("inputs", "outputs", "answer", "statics")  # fields of a model that the data decide
+ENDS = ("embedder", "embedder_layers", "time_embedding", "head_layers")
 NOTHING: Mapping[str, Any] = {}
 
 
@@ -28,31 +31,33 @@ class Recipe:
     """A model and how to train it, as far as the data leave it open.
 
     Attributes:
-        model: fields of `LFormerConfig`; a baseline takes those that its own configuration has.
+        model: fields of its configuration.
         train: how.
         data: options of `data.load`.
+        of: name of the model.
     """
 
     model: Mapping[str, Any]
     train: TrainConfig
     data: Mapping[str, Any] = field(default_factory=dict)
+    of: str = "lformer"
 
     def __post_init__(self) -> None:
-        free = [f.name for f in fields(LFormerConfig) if f.name not in SIZES]
+        free = [name for name in _fields(self.of) if name not in SIZES]
         if wrong := [name for name in self.model if name not in free]:
-            raise ValueError(f"a recipe cannot set {', '.join(wrong)} of a model; it may set {', '.join(free)}.")
+            raise ValueError(
+                f"a recipe cannot set {', '.join(wrong)} of {self.of}; it may set {', '.join(free) or 'nothing'}."
+            )
 
-    def config(self, model: str, spec: Spec) -> Any:
-        """The configuration of LFormer or a baseline that fits the data.
+    def config(self, spec: Spec) -> Any:
+        """The configuration of the model that fits the data.
 
         Example:
-            >>> recipe("scp1").config("gru", Spec(inputs=6, outputs=2, answer="series")).width
+            >>> recipe("scp1").config(Spec(inputs=6, outputs=2, answer="series")).width
             128
         """
-        kind = entry(model).config
-        chosen = {**self.model, **{name: getattr(spec, name) for name in SIZES}}
-        known = {f.name for f in fields(kind)}
-        return kind(**{name: value for name, value in chosen.items() if name in known})
+        sizes = {name: getattr(spec, name) for name in SIZES if name in _fields(self.of)}
+        return entry(self.of).config(**self.model, **sizes)
 
     def changed(
         self,
@@ -62,7 +67,30 @@ class Recipe:
         data: Mapping[str, Any] = NOTHING,
     ) -> Recipe:
         """The same recipe with other fields."""
-        return Recipe({**self.model, **model}, replace(self.train, **train), {**self.data, **data})
+        return Recipe({**self.model, **model}, replace(self.train, **train), {**self.data, **data}, self.of)
+
+
+def _fields(model: str) -> list[str]:
+    """Of its configuration."""
+    return [f.name for f in fields(entry(model).config)]
+
+
+def of_baseline(model: str, ours: Recipe, dataset: str, task: str) -> Recipe:
+    """The recipe of a baseline on a data set, beside LFormer's.
+
+    They share the protocol: options of the data, batch size and most epochs, unless its settings say otherwise, and the
+    rule to stop of `TrainConfig`. A model without an encoder of its own also gets the embedder and head of the task.
+    """
+    kind = entry(model)
+    if kind.at_once:
+        return Recipe({}, ours.train, ours.data, model)
+    shared = ENDS if issubclass(kind.model, BaselineModel) else ()
+    ends = {name: ours.model[name] for name in shared if name in ours.model}
+    if ours.model.get("embedder") == "frames":  # what the data are, not a choice
+        ends["embedder"] = "frames"
+    training = TrainConfig(batch_size=ours.train.batch_size, epochs=ours.train.epochs)
+    own = settings(model, dataset, task)
+    return Recipe(ends, training, ours.data, model).changed(model=own.model, train=own.train, data=own.data)
 
 
 # --- the paper's ---
@@ -182,57 +210,57 @@ FALLING_RATE = {
 }  # fmt: skip
 
 # What our best recipe for a data set and task changes of the paper's: fields of model, training and data.
-BEST: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
-    ("physionet", "extrapolate"): {
-        "model": {
+BEST: dict[tuple[str, str], Changes] = {
+    ("physionet", "extrapolate"): Changes(
+        model={
             **SMALL_ENDS, "persistence": "latest", "embedder": "linear", "head_layers": 0, "time_embedding": "none",
         },
-        "train": FALLING_RATE,
-    },
-    ("ushcn", "extrapolate"): {
-        "model": {**SMALL_ENDS, "persistence": "latest", "dropout": 0.0},
-        "train": {**FALLING_RATE, "lr": 4e-3, "epochs": 300},
-    },
-    ("physionet", "classify"): {
-        "model": {
+        train=FALLING_RATE,
+    ),
+    ("ushcn", "extrapolate"): Changes(
+        model={**SMALL_ENDS, "persistence": "latest", "dropout": 0.0},
+        train={**FALLING_RATE, "lr": 4e-3, "epochs": 300},
+    ),
+    ("physionet", "classify"): Changes(
+        model={
             "rows": "carried", "pooling": "mean_last_max", "embedder": "mlp", "embedder_layers": 1, "head_layers": 0,
             "dropout": 0.2,
         },
-        "train": {**FALLING_RATE, "lr": 1e-3, "batch_size": 64, "epochs": 8, "drop_fraction": 0.2},
-        "data": {"resolution": "minute"},
-    },
+        train={**FALLING_RATE, "lr": 1e-3, "batch_size": 64, "epochs": 8, "drop_fraction": 0.2},
+        data={"resolution": "minute"},
+    ),
 }  # fmt: skip
 
 
-def observed(plan: Recipe, dataset: str, task: str) -> Recipe:
+def observed(dataset: str, task: str) -> Changes:
     """A row says what was observed."""
-    return plan.changed(model={"rows": "observed"})
+    return Changes({"rows": "observed"})
 
 
-def carried(plan: Recipe, dataset: str, task: str) -> Recipe:
+def carried(dataset: str, task: str) -> Changes:
     """A row has the latest value of each channel, whether it is fresh, and its age."""
-    return plan.changed(model={"rows": "carried"})
+    return Changes({"rows": "carried"})
 
 
-def persistence(plan: Recipe, dataset: str, task: str) -> Recipe:
+def persistence(dataset: str, task: str) -> Changes:
     """Carried rows, and answers that start from a simple guess: the latest value, or the line between neighbours."""
     if task not in GUESSES:
         raise ValueError(
             f"persistence starts from the values of the channels, and answers to {task} are not in their units; it is "
             f"for {', '.join(GUESSES)}."
         )
-    return plan.changed(model={**SMALL_ENDS, "persistence": GUESSES[task]}, train=FALLING_RATE)
+    return Changes({**SMALL_ENDS, "persistence": GUESSES[task]}, FALLING_RATE)
 
 
-def best(plan: Recipe, dataset: str, task: str) -> Recipe:
+def best(dataset: str, task: str) -> Changes:
     """As `BEST` says."""
     if (dataset, task) not in BEST:
         known = ", ".join(" ".join(cell) for cell in BEST)
         raise ValueError(f"there is no best recipe of ours for {dataset} {task} yet; there is one for {known}.")
-    return plan.changed(**BEST[dataset, task])
+    return BEST[dataset, task]
 
 
-Variant = Callable[[Recipe, str, str], Recipe]  # the paper's recipe, data set, task -> ours
+Variant = Callable[[str, str], Changes]  # data set, task -> what changes of the recipe
 VARIANTS: dict[str, Variant] = {
     "observed": observed,
     "carried": carried,
@@ -250,15 +278,17 @@ def recipe(dataset: str, task: str = "", *, model: str = "lformer", ablation: st
     Args:
         dataset: one of `data.DATASETS`.
         task: one of its tasks; its first if "".
-        model: "lformer", or a baseline, which gets LFormer's embedder, head, width, depth and training.
+        model: "lformer", or a baseline with the settings of its own.
         ablation: one of `ABLATIONS`, of LFormer alone; "" for none.
-        variant: one of `VARIANTS`; "" is the paper's recipe.
+        variant: one of `VARIANTS`, of which a baseline takes the fields that it has; "" is the paper's recipe.
     """
     known = named(dataset).card.tasks
     task = task or known[0]
     if task not in known:
         raise ValueError(f"task of {dataset} must be one of {', '.join(known)}; got {task!r}.")
     plan = RECIPES.get(dataset, DEFAULTS[task])()
+    if model != "lformer":
+        plan = of_baseline(model, plan, dataset, task)
     if ablation and variant:
         raise ValueError(f"ablations are of the paper's recipe; got {ablation!r} and the variant {variant!r}.")
     if (ablation or variant) and entry(model).at_once:
@@ -272,8 +302,10 @@ def recipe(dataset: str, task: str = "", *, model: str = "lformer", ablation: st
     if variant:
         if variant not in VARIANTS:
             raise ValueError(f"unknown variant {variant!r}; there are {', '.join(VARIANTS)}.")
-        plan = VARIANTS[variant](plan, dataset, task)
-    plan.config(model, stand_in(task))
+        change, has = VARIANTS[variant](dataset, task), _fields(model)
+        chosen = {name: value for name, value in change.model.items() if name in has}
+        plan = plan.changed(model=chosen, train=change.train, data=change.data)
+    plan.config(stand_in(task))
     return plan
 
 

@@ -119,7 +119,7 @@ def _run(cell: Cell, folder: Path, changes: dict[str, Any], progress: bool, repo
     training = replace(plan.train, **changes)
     if cell.epochs is not None:
         training = replace(training, epochs=min(cell.epochs, training.epochs))
-    config = plan.config(cell.model, splits.spec)
+    config = plan.config(splits.spec)
     with train.seeded(cell.seed):
         model = build(cell.model, config)
     at_once = isinstance(model, FittedAtOnce)

@@ -36,7 +36,7 @@ def list_cells() -> None:
         table.add_column(column)
     for name, dataset in DATASETS.items():
         plan = recipe(name)
-        model = plan.config("lformer", stand_in(dataset.card.tasks[0]))
+        model = plan.config(stand_in(dataset.card.tasks[0]))
         table.add_row(
             name, ", ".join(dataset.card.tasks), status(dataset).state, f"{model.width}, {model.depth}, {model.heads}",
             f"{plan.train.lr:g}", str(plan.train.batch_size), str(plan.train.epochs),

@@ -55,7 +55,8 @@ def speed(
         str | None,
         typer.Option(
             help="Any of lformer, lformer-causal, gru, transformer (these if not given), lformer-plain, "
-            "lformer-plain-causal, the baselines and, if installed, mambapy; on a GPU also mamba and simple-gla."
+            "lformer-plain-causal, the baselines and, if installed, mambapy; on a GPU also mamba-ssm and simple-gla. "
+            "all: a study of its own, one training step of every trained model at one length, 4096 if not given."
         ),
     ] = None,
     limit: Annotated[
@@ -70,6 +71,11 @@ def speed(
 ) -> None:
     """Time and memory against length, LFormer beside its peers; on a GPU also throughput and how far from the floor."""
     with clear_errors():
+        if models == "all":
+            sizes = {"length": lengths, "batch": batches}
+            one = {name: _numbers(text)[0] for name, text in sizes.items() if text}
+            _speed_every({"device": device, "folder": out} | one, quick)
+            return
         given = {
             "lengths": lengths and _numbers(lengths),
             "models": models and tuple(models.split(",")),
@@ -124,6 +130,18 @@ def _speed_gpu(given: dict[str, Any], quick: bool) -> None:
     console.print(f"Record, tables and figure: {config.folder}/cuda.json, .md, .png")
     if tables.failures(record):
         raise typer.Exit(1)
+
+
+def _speed_every(given: dict[str, Any], quick: bool) -> None:
+    from lformer.bench.layout import markdown
+    from lformer.bench.speed import every
+
+    config = every.EveryConfig(**((every.QUICK if quick else {}) | given))
+    with console.status("measuring") as status:
+        record = every.run(config, lambda cell: status.update(f"{cell.model}, {cell.work}"))
+    console.print(every.words(record), highlight=False)
+    console.print(markdown(every.table(record)), highlight=False, markup=False)
+    console.print(f"Record: {every.path(config)}")
 
 
 def _numbers(text: str) -> tuple[int, ...]:

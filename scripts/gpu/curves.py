@@ -33,7 +33,7 @@ def curve(path: str, seed: int, epochs: int) -> dict[str, Any]:
     plan = recipe(DATASET)
     splits = data.load(DATASET, seed=0)
     with train.seeded(seed):
-        model = LFormer(replace(plan.config("lformer", splits.spec), backend=backend))
+        model = LFormer(replace(plan.config(splits.spec), backend=backend))
     config = replace(plan.train, epochs=epochs, precision=precision, device="gpu")
     task = tasks.for_splits(splits)
     result = train.fit(model, task, splits, config, seed=seed, progress=False)

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 import toy
-from helpers import irregular_arrays
+from bench.specs import SPECS, batch_for
 
-from lformer import IrregularBatch, LFormer, LFormerConfig
+from lformer import LFormer, LFormerConfig
 from lformer.bench import paper, recipes
 from lformer.bench.models import MODELS, build
 from lformer.bench.recipes import ABLATIONS, BEST, DEFAULTS, GUESSES, RECIPES, VARIANTS, Recipe, recipe, stand_in
@@ -18,32 +18,14 @@ from lformer.tasks import TASKS
 from lformer.train import TrainConfig
 
 TRAINED = [name for name, entry in MODELS.items() if not entry.at_once]
-SPECS = {  # what the complete data sets have
-    "ethanol": Spec(inputs=3, outputs=4, answer="series"),
-    "scp1": Spec(inputs=6, outputs=2, answer="series"),
-    "bidmc-hr": Spec(inputs=2, outputs=1, answer="series"),
-    "activity": Spec(inputs=12, outputs=7, answer="step"),
-    "pendulum": Spec(inputs=24 * 24, outputs=2, answer="step"),
-    "spiral-2": Spec(inputs=2, outputs=2, answer="query"),
-    "physionet": Spec(inputs=37, outputs=37, answer="step"),
-}
 
 
 def config(dataset: str, model: str = "lformer", **names: str) -> Any:
-    return recipe(dataset, model=model, **names).config(model, SPECS[dataset])
+    return recipe(dataset, model=model, **names).config(SPECS[dataset])
 
 
 def parameters(config: LFormerConfig) -> int:
     return sum(p.numel() for p in LFormer(config).parameters())
-
-
-def batch_for(config: LFormerConfig) -> IrregularBatch:
-    shape = (24, 24) if config.embedder == "frames" else (config.inputs,)
-    values, times, lengths = irregular_arrays(3, 12, config.inputs, seed=0, dtype=torch.float32)
-    times = times / 500
-    queries = times[:, :4] + 0.01 if config.answer == "query" else None
-    batch = IrregularBatch.build(values.unflatten(-1, shape), times, lengths=lengths, query_times=queries)
-    return replace(batch, static=torch.ones(3, config.statics)) if config.statics else batch
 
 
 def test_there_is_a_recipe_for_every_benchmark() -> None:
@@ -138,24 +120,13 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
             recipe(dataset, **names)
 
 
-@pytest.mark.parametrize("model", [name for name in TRAINED if name != "lformer"])
-@pytest.mark.parametrize("dataset", SPECS)
-def test_a_baseline_gets_the_same_embedder_head_and_training(dataset: str, model: str) -> None:
-    assert recipe(dataset, model=model) == recipe(dataset)
-    ours, theirs = config(dataset), config(dataset, model)
-    for name in ("inputs", "outputs", "answer", "embedder", "embedder_layers", "head_layers", "width", "depth"):
-        assert getattr(theirs, name) == getattr(ours, name)
-    batch = batch_for(ours)
-    assert build(model, theirs)(batch).shape == build("lformer", ours)(batch).shape
-
-
 def test_sizes_come_from_the_data_and_nowhere_else() -> None:
     died = Spec(inputs=37, outputs=2, answer="series", statics=9)
     for model in TRAINED:
-        sizes = recipe("physionet", "classify", model=model).config(model, died)
+        sizes = recipe("physionet", "classify", model=model).config(died)
         assert (sizes.inputs, sizes.outputs, sizes.answer, sizes.statics) == (37, 2, "series", 9)
     for name in ("inputs", "answer", "statics", "widht"):
-        with pytest.raises(ValueError, match=rf"a recipe cannot set {name} of a model; it may set rows, "):
+        with pytest.raises(ValueError, match=rf"a recipe cannot set {name} of lformer; it may set rows, "):
             Recipe({name: 3}, TrainConfig())
 
 
@@ -192,7 +163,7 @@ def test_a_variant_changes_what_its_name_says_and_nothing_else() -> None:
 @pytest.mark.parametrize("model", TRAINED)
 def test_persistence_starts_from_the_latest_value_or_the_line(task: str, model: str) -> None:
     plan = recipe("physionet", task, model=model, variant="persistence")
-    sizes = plan.config(model, SPECS["physionet"])
+    sizes = plan.config(SPECS["physionet"])
     assert sizes.persistence == ("latest" if task == "extrapolate" else "line")
     assert (sizes.rows, sizes.answer) == ("carried", "step")
     network, batch = build(model, sizes).eval(), batch_for(sizes)
@@ -221,7 +192,7 @@ def test_what_no_model_could_do_is_refused_before_there_are_data() -> None:
 @pytest.mark.parametrize("name", [name for name, entry in MODELS.items() if entry.at_once])
 def test_what_is_fitted_at_once_has_no_parts_to_change(name: str) -> None:
     dataset = "scp1" if name == "boosting" else "physionet"
-    sizes = recipe(dataset, model=name).config(name, SPECS[dataset])
+    sizes = recipe(dataset, model=name).config(SPECS[dataset])
     assert (sizes.inputs, sizes.outputs) == (SPECS[dataset].inputs, SPECS[dataset].outputs)
     for change in ({"variant": "carried"}, {"ablation": "fixed_mu"}):
         with pytest.raises(ValueError, match=f"{name} is fitted at once and has no parts to change"):
@@ -234,7 +205,7 @@ def test_every_best_recipe_builds_and_learns(dataset: str, task: str) -> None:
     assert plan != recipe(dataset, task)
     assert plan.data.keys() <= DATASETS[dataset].card.options.keys()
     spec = SPECS.get(dataset, stand_in(task))
-    check_learning(plan.config("lformer", replace(spec, answer="series", statics=9) if task == "classify" else spec))
+    check_learning(plan.config(replace(spec, answer="series", statics=9) if task == "classify" else spec))
 
 
 def test_a_best_recipe_that_is_not_there_is_named() -> None:

@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 import torch
 
+from lformer.baselines import BASELINES
 from lformer.bench import peers
 from lformer.bench.speed import cpu, timing
 from lformer.bench.speed.cells import Cell, growth_exponent, summary
@@ -88,8 +89,8 @@ def test_a_broken_model_costs_its_own_cells_alone(monkeypatch: pytest.MonkeyPatc
     def broken() -> torch.nn.Module:
         raise ImportError("no such library")
 
-    monkeypatch.setitem(peers.PEERS, "gru", peers.Peer(broken))
-    config = SpeedConfig(lengths=(8,), batches=(2,), models=("gru", "lformer"), budget=ONCE)
+    monkeypatch.setitem(peers.PEERS, "broken", peers.Peer(broken))
+    config = SpeedConfig(lengths=(8,), batches=(2,), models=("broken", "lformer"), budget=ONCE)
     found = list(sweep(config))
     assert [c.note for c in found] == ["failed: ImportError: no such library", ""] * 2
     assert [c.seconds is not None for c in found] == [False, True] * 2
@@ -114,7 +115,7 @@ def test_an_interrupted_run_keeps_what_it_has(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["cpu.json"]
 
 
-@pytest.mark.parametrize("name", [name for name in peers.available() if name in peers.PEERS])
+@pytest.mark.parametrize("name", peers.available())
 def test_every_peer_answers_and_learns(name: str) -> None:
     model, batch = peers.build(name), peers.random_batch(2, 40)
     assert model(batch).shape == (2, peers.CLASSES)
@@ -127,9 +128,13 @@ def test_every_peer_answers_and_learns(name: str) -> None:
     assert all(p.grad is None for p in model.parameters())  # the next call begins with the same memory
 
 
-def test_every_baseline_that_is_trained_can_join_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lformer.baselines import BASELINES
+def test_no_peer_has_the_name_of_a_baseline() -> None:
+    """The GRU that is timed is the GRU that is compared."""
+    assert not set(peers.PEERS) & set(BASELINES)
+    assert isinstance(peers.build("gru"), BASELINES["gru"].model)
 
+
+def test_every_baseline_that_is_trained_can_join_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BASELINES, "gru again", BASELINES["gru"])
     assert "gru again" in peers.available()
     assert "boosting" in BASELINES
@@ -141,13 +146,14 @@ def test_every_baseline_that_is_trained_can_join_by_name(monkeypatch: pytest.Mon
 
 
 def test_what_needs_a_gpu_or_a_package_is_no_choice_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not {"mamba", "simple-gla"} & set(peers.available("cpu"))
-    monkeypatch.setitem(peers.PEERS, "kernels", peers.Peer(peers.gru, cuda=True))
-    monkeypatch.setitem(peers.PEERS, "absent", peers.Peer(peers.gru, package="no_such_package"))
+    assert not {"mamba-ssm", "simple-gla"} & set(peers.available("cpu"))
+    monkeypatch.setitem(peers.PEERS, "kernels", peers.Peer(peers.lformer, cuda=True))
+    monkeypatch.setitem(peers.PEERS, "absent", peers.Peer(peers.lformer, package="no_such_package"))
     assert {"kernels", "absent"} & set(peers.available("cpu")) == set()
     assert {"kernels", "absent"} & set(peers.available("cuda")) == {"kernels"}
-    with pytest.raises(ValueError, match=r"cannot measure mamba; there are lformer, .*mamba and simple-gla need a GPU"):
-        SpeedConfig(models=("mamba",))
+    says = r"cannot measure mamba-ssm; there are lformer, .*mamba-ssm and simple-gla need a GPU"
+    with pytest.raises(ValueError, match=says):
+        SpeedConfig(models=("mamba-ssm",))
 
 
 def test_simple_gla_computes_causal_liquid_gated_attention(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +188,7 @@ def test_mamba_is_two_layers_of_the_papers_sizes(monkeypatch: pytest.MonkeyPatch
     package = ModuleType("mamba_ssm")
     package.Mamba = Mamba  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "mamba_ssm", package)
-    assert peers.build("mamba")(peers.random_batch(2, 8)).shape == (2, peers.CLASSES)
+    assert peers.build("mamba-ssm")(peers.random_batch(2, 8)).shape == (2, peers.CLASSES)
     assert asked == 2 * [{"d_model": 64, "d_state": 16, "d_conv": 4, "expand": 2}]
 
 

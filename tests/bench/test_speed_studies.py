@@ -218,8 +218,8 @@ def test_the_page_names_every_failure_in_full(record: dict[str, Any]) -> None:
 
 
 def test_mamba_is_not_anchored_where_it_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(peers.PEERS, "mamba", peers.PEERS["gru"])
-    done = studies.run(studies.StudiesConfig(**TINY | {"models": ("lformer", "mamba")}, folder=tmp_path))
+    monkeypatch.setitem(peers.PEERS, "mamba-ssm", peers.PEERS["lformer"])
+    done = studies.run(studies.StudiesConfig(**TINY | {"models": ("lformer", "mamba-ssm")}, folder=tmp_path))
     assert done["anchors"] == []
     assert anchors.NOTE not in tables.page(done)
 
@@ -239,7 +239,8 @@ def test_without_a_gpu_the_studies_say_so() -> None:
 
 def test_the_page_is_filled_between_its_marks(record: dict[str, Any], tmp_path: Path) -> None:
     cpu = {"cells": [c | {"batch": page.BATCH} for c in record["lengths"]]}
-    text = "before\n<!-- speed -->old<!-- /speed -->\n<!-- speed-gpu -->\nold\n<!-- /speed-gpu -->\nafter\n"
+    text = "before\n<!-- speed -->old<!-- /speed -->\n<!-- speed-gpu -->\nold\n<!-- /speed-gpu -->\n"
+    text += "<!-- speed-models -->old<!-- /speed-models -->\nafter\n"
     filled = page.filled(text, cpu, record)
     assert filled.startswith("before\n")
     assert filled.endswith("after\n")

@@ -1,8 +1,9 @@
 """Time, memory and throughput: LFormer and its peers on one machine, in one run.
 
 From small to large: cells and timing, the sweep over lengths, throughput, the machine's own rates and the floor that is
-counted from them; then the run on a CPU (`cpu`), the three studies on a GPU (`studies`), tables and figure. Needs torch
-and numpy alone, as `python -m lformer.bench.speed`; only the figure needs the extra `plots`.
+counted from them; then the run on a CPU (`cpu`), the three studies on a GPU (`studies`), a step of every trained model
+(`every`), tables and figure. Needs torch and numpy alone, as `python -m lformer.bench.speed`; only the figure needs the
+extra `plots`.
 """
 
 from lformer.bench.speed.cells import WORKS, Cell

@@ -24,7 +24,7 @@ from lformer.ops.precision import tf32
 
 FUSED = ("lformer", "lformer-causal")
 OURS = (*FUSED, "lformer-plain", "lformer-plain-causal")
-PEERS = ("gru", "transformer", "mamba", "simple-gla")  # those that can run here
+PEERS = ("gru", "transformer", "mamba-ssm", "simple-gla")  # those that can run here
 SHORT = Budget(20, 0.3)
 SHAPE = {"width": peers.WIDTH, "depth": peers.DEPTH, "heads": peers.HEADS}
 
@@ -97,7 +97,7 @@ class Record:
     def as_dict(self) -> dict[str, Any]:
         config = self.config
         anchored: list[Cell | Rate] = (
-            [] if "mamba" in config.models else [*anchors.MAMBA_LENGTHS, *anchors.MAMBA_THROUGHPUT]
+            [] if "mamba-ssm" in config.models else [*anchors.MAMBA_LENGTHS, *anchors.MAMBA_THROUGHPUT]
         )
         cells = [*self.lengths, *self.million]
         return {

@@ -42,8 +42,8 @@ class SpeedConfig:
         if unknown:
             raise ValueError(
                 f"cannot measure {', '.join(sorted(unknown))}; there are {', '.join(peers.available(self.device))}. "
-                "mambapy comes with: pip install mambapy; mamba and simple-gla need a GPU, mamba-ssm and "
-                "flash-linear-attention."
+                "mambapy comes with: pip install mambapy; mamba-ssm and simple-gla need a GPU and the packages "
+                "mamba-ssm and flash-linear-attention."
             )
         if not self.lengths or not self.batches or min(self.lengths + self.batches) < 1:
             raise ValueError("lengths and batches must be whole numbers from 1 up.")

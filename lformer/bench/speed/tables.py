@@ -38,8 +38,8 @@ def _entry(cell: Cell | None, reference: float | None) -> str:
     if cell is None:
         return ""
     if cell.seconds is None:
-        return _short(cell.note)
-    return f"{_ms(cell.seconds)} ms" + (f" ({cell.seconds / reference:.1f}×)" if reference else "")
+        return short(cell.note)
+    return f"{ms(cell.seconds)} ms" + (f" ({cell.seconds / reference:.1f}×)" if reference else "")
 
 
 def throughput_table(rates: Sequence[Rate]) -> Rows:
@@ -59,7 +59,7 @@ def throughput_table(rates: Sequence[Rate]) -> Rows:
 
 
 def _per_second(rate: Rate) -> str:
-    return _short(rate.note) if rate.series_per_second is None else f"{rate.series_per_second:,.0f}"
+    return short(rate.note) if rate.series_per_second is None else f"{rate.series_per_second:,.0f}"
 
 
 def floor_table(distances: Sequence[Distance]) -> Rows:
@@ -67,8 +67,8 @@ def floor_table(distances: Sequence[Distance]) -> Rows:
     header = ["what", "model", "batch", "length", "measured", "FLOP alone", "bytes alone", "times the floor"]
     body = [
         [
-            f"{d.what}, {PRECISION[d.precision]}", d.model, str(d.batch), f"{d.length:,}", f"{_ms(d.seconds)} ms",
-            f"{_ms(d.compute)} ms", f"{_ms(d.move)} ms", f"{d.times:.1f}×",
+            f"{d.what}, {PRECISION[d.precision]}", d.model, str(d.batch), f"{d.length:,}", f"{ms(d.seconds)} ms",
+            f"{ms(d.compute)} ms", f"{ms(d.move)} ms", f"{d.times:.1f}×",
         ]
         for d in distances
     ]  # fmt: skip
@@ -79,7 +79,7 @@ def million_table(cells: Sequence[Cell]) -> Rows:
     """One very long series: milliseconds and memory of a training step."""
     result = [["model", "rows", "training step", "peak memory"]]
     for c in cells:
-        time = _short(c.note) if c.seconds is None else f"{_ms(c.seconds)} ms"
+        time = short(c.note) if c.seconds is None else f"{ms(c.seconds)} ms"
         memory = "" if c.peak_bytes is None else f"{c.peak_bytes / 2**30:.2f} GiB"
         result.append([c.model, f"{c.length:,}", time, memory])
     return result
@@ -177,10 +177,11 @@ def _words(record: dict[str, Any]) -> str:
     )
 
 
-def _ms(seconds: float) -> str:
+def ms(seconds: float) -> str:
+    """Milliseconds, in four digits."""
     return f"{1e3 * seconds:.4g}"
 
 
-def _short(note: str) -> str:
+def short(note: str) -> str:
     """A note that fits a table; failures are listed in full below."""
     return note.split(":")[0]

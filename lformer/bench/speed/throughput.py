@@ -57,7 +57,7 @@ def throughput(
                     found = _seconds(model.to(dtype).eval(), rows, mode, device, budget)
                 seconds, note = (None, found) if isinstance(found, str) else (found, "")
                 per_second = None if seconds is None else batch / seconds
-                yield Rate(name, precision, mode, batch, length, _size(model), seconds, per_second, note)
+                yield Rate(name, precision, mode, batch, length, parameters(model), seconds, per_second, note)
 
 
 def _seconds(model: nn.Module, data: IrregularBatch, mode: Mode, device: str, budget: Budget) -> float | str:
@@ -81,5 +81,6 @@ def _call(model: nn.Module, data: IrregularBatch, mode: Mode) -> Callable[[], ob
     return lambda: fast(data, copy=False)
 
 
-def _size(model: nn.Module | str) -> int | None:
+def parameters(model: nn.Module | str) -> int | None:
+    """How many; None of a model that could not be built."""
     return None if isinstance(model, str) else sum(p.numel() for p in model.parameters())

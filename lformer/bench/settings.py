@@ -1,0 +1,160 @@
+"""What each baseline sets for itself, by data set: the published settings where there are any.
+
+`SETTINGS[model]` is by data set, or data set and task; "" is for all of them. Where nothing is said, a baseline has the
+defaults of its configuration, embedder and head of the task if it has no encoder of its own, and Adam at a constant
+rate of 1e-3 with the batch size and at most the epochs that LFormer has on that data set: sensible, and not published.
+Selection is always on the validation part, also where the publication took the last epoch or the test part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+SPIRALS = ("spiral-2", "spiral-0.2", "spiral-0.02")
+WITH_GAPS = ("activity", "ushcn", "physionet")  # rows lack values of some channels
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Fields of a model, of `TrainConfig`, and options of `data.load`."""
+
+    model: Mapping[str, Any] = field(default_factory=dict)
+    train: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def then(self, later: Changes) -> Changes:
+        """Both; the later ones win."""
+        return Changes(
+            {**self.model, **later.model}, {**self.train, **later.train}, {**self.data, **later.data}
+        )  # fmt: skip
+
+
+def settings(model: str, dataset: str, task: str) -> Changes:
+    """Of a baseline on a data set: what it sets everywhere, then there, then for the task.
+
+    Example:
+        >>> settings("rformer", "scp1", "classify").model["windows"]
+        100
+    """
+    found, own = Changes(train={"lr": 1e-3}), SETTINGS.get(model, {})
+    for key in ("", dataset, f"{dataset} {task}"):
+        found = found.then(own.get(key, Changes()))
+    return found
+
+
+# --- what several have in common ---
+
+# A value that is missing is shown as such: [x, mask] as input.
+SHOW_GAPS = dict.fromkeys(WITH_GAPS, Changes({"rows": "observed"}))
+
+# Walker et al. 2024 on the UEA sets: up to 100,000 steps of batch 32 at a constant rate, validated every 1,000, stopped
+# at the 11th validation without a gain. Linear map in, mean over time, linear map out.
+WALKER = {"batch_size": 32, "epoch_steps": 1000, "epochs": 100, "patience": 11}
+LINEAR_ENDS = {"embedder": "linear", "head_layers": 0, "dropout": 0.1}
+
+
+def _walker(lr: float, depth: int, width: int, state: int, time: bool, **own: Any) -> Changes:
+    sizes = {"depth": depth, "width": width, "state": state, "time_channel": time}
+    return Changes({**LINEAR_ENDS, **sizes, **own}, {**WALKER, "lr": lr})
+
+
+# --- by model ---
+
+
+# Walker et al. 2024, Log Neural CDEs: rate, blocks, width, state, whether time is a channel.
+LRU = SHOW_GAPS | {
+    "ethanol": _walker(1e-5, 6, 64, 16, True),
+    "eigenworms": _walker(1e-3, 4, 64, 64, False),
+    "heartbeat": _walker(1e-4, 2, 128, 256, True),
+    "motor-imagery": _walker(1e-3, 6, 16, 256, False),
+    "scp1": _walker(1e-3, 2, 64, 16, False),
+    "scp2": _walker(1e-3, 2, 64, 16, True),
+}
+# The same, and blocks J of the state. On the pendulum, Smith et al. 2023: the rate is that of the state space; the rest
+# had four times as much.
+S5 = SHOW_GAPS | {
+    "ethanol": _walker(1e-5, 2, 128, 16, True, blocks=8),
+    "eigenworms": _walker(1e-4, 2, 64, 16, True, blocks=8),
+    "heartbeat": _walker(1e-3, 4, 128, 16, False, blocks=4),
+    "motor-imagery": _walker(1e-3, 6, 16, 64, False, blocks=4),
+    "scp1": _walker(1e-3, 6, 128, 16, False, blocks=8),
+    "scp2": _walker(1e-4, 2, 16, 64, True, blocks=2),
+    "pendulum": Changes(
+        {"depth": 4, "width": 30, "state": 16, "blocks": 8}, {"lr": 3e-3, "batch_size": 32, "schedule": "cosine"}
+    ),
+}
+S6 = SHOW_GAPS | {
+    "ethanol": _walker(1e-5, 4, 16, 16, True),
+    "eigenworms": _walker(1e-3, 4, 16, 64, False),
+    "heartbeat": _walker(1e-3, 4, 16, 16, True),
+    "motor-imagery": _walker(1e-3, 4, 16, 256, True),
+    "scp1": _walker(1e-4, 2, 64, 16, False),
+    "scp2": _walker(1e-3, 2, 16, 256, False),
+}
+MAMBA = SHOW_GAPS | {
+    "ethanol": _walker(1e-3, 4, 64, 256, True, conv=4, expand=4),
+    "eigenworms": _walker(1e-3, 6, 16, 64, True, conv=2, expand=1),
+    "heartbeat": _walker(1e-4, 4, 64, 256, False, conv=2, expand=4),
+    "motor-imagery": _walker(1e-5, 2, 128, 64, False, conv=3, expand=1),
+    "scp1": _walker(1e-5, 2, 128, 16, False, conv=4, expand=1),
+    "scp2": _walker(1e-4, 6, 64, 64, True, conv=2, expand=2),
+}
+
+
+def _rough(
+    windows: int, level: int, lr: float, epochs: int, heads: int = 3, patches: str = "global", univariate: bool = True
+) -> Changes:
+    sizes = {"windows": windows, "level": level, "heads": heads, "patches": patches, "univariate": univariate}
+    published = {"depth": 2, "mapped": False, "basepoint": False, "shared": True}
+    return Changes({**sizes, **published}, {"lr": lr, "epochs": epochs, "batch_size": 20, "patience": None})
+
+
+# Moreno-Pino et al. 2024. For Heartbeat and SCP2 heads, patches and, for SCP2, the rate are those of SCP1; for heart
+# rate only the batch size is known.
+RFORMER = SHOW_GAPS | {
+    "ethanol": _rough(400, 1, 1e-3, 20, heads=1, univariate=False),
+    "eigenworms": _rough(10, 2, 3e-4, 125, heads=1, patches="local", univariate=False),
+    "heartbeat": _rough(30, 2, 1e-3, 15),
+    "motor-imagery": _rough(200, 2, 1e-4, 60, patches="local"),
+    "scp1": _rough(100, 2, 1e-4, 20),
+    "scp2": _rough(50, 3, 1e-4, 30),
+    **dict.fromkeys(("bidmc-hr", "bidmc-rr", "bidmc-spo2"), Changes({"windows": 100}, {"batch_size": 64})),
+}
+
+# Shukla and Marlin 2021. The sizes of PhysioNet are the defaults of the model; a hidden layer before an answer.
+MTAND = {
+    "": Changes({"head_layers": 1}, {"batch_size": 32}),
+    "physionet classify": Changes({"head_layers": 2}),
+    "activity": Changes({"width": 512, "points": "encoder", "head_layers": 0}, {"batch_size": 256}),
+    "pendulum": Changes({"rows": "values"}, {"batch_size": 50}),
+}
+
+# Becker et al. 2019 and Schirmer et al. 2022: width is the state, twice the latent observation; K transitions, bands.
+RKN = {
+    "": Changes(train={"clip": 1.0, "batch_size": 50}),
+    "pendulum": Changes({"width": 30, "transitions": 15, "band": 3}),
+    "ushcn": Changes({"width": 10, "transitions": 20, "band": 10}),
+    "physionet": Changes({"width": 20, "transitions": 20, "band": 10}),
+}
+
+# The continuous time embedding of the spirals (Chen et al. 2023) takes the place of the index.
+TRANSFORMER = SHOW_GAPS | dict.fromkeys(
+    SPIRALS,
+    Changes({"width": 32, "depth": 1, "positions": "time", "time_embedding": "none"}, {"lr": 1e-2, "batch_size": 64}),
+)
+
+SETTINGS: dict[str, dict[str, Changes]] = {
+    "gru": SHOW_GAPS,
+    "gru-dt": SHOW_GAPS,
+    "transformer": TRANSFORMER,
+    "lru": LRU,
+    "s5": S5,
+    "s6": S6,
+    "mamba": MAMBA,
+    "cfc": SHOW_GAPS,
+    "rkn-dt": RKN,
+    "mtand": MTAND,
+    "rformer": RFORMER,
+}
