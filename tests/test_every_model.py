@@ -20,8 +20,13 @@ TRAINED = {name: entry for name, entry in BASELINES.items() if not issubclass(en
 MODELS: dict[str, tuple[type[nn.Module], type[Any]]] = {"lformer": (LFormer, LFormerConfig), **TRAINED}
 VARIANTS: dict[str, list[dict[str, object]]] = {  # choices beside the defaults that read time or padding differently
     "lformer": [{"causal": True, "gate_norm": "prefix", "time_embedding": "sinusoidal", "pooling": "mean_last_max"}],
+    "cfc": [{"mode": "no_gate", "depth": 2, "backbone_layers": 2}],
+    "gru-d": [{"depth": 2}],
+    "rkn-dt": [{"normalise": "post", "depth": 2}],
     "transformer": [{"positions": "time"}, {"positions": "none", "norm_first": False}],
 }
+SMALL: dict[str, dict[str, object]] = {"cfc": {"backbone": 12}, "rkn-dt": {"state": 8, "transitions": 3, "band": 2}}
+FILLING_IN = {"gru-d"}  # these ask what was observed whatever the rows show
 CASES = [(name, {}) for name in MODELS]
 CASES += [(name, choices) for name in MODELS for choices in VARIANTS.get(name, [])]
 CASES += [(name, {"rows": rows}) for name in MODELS for rows in ("observed", "carried")]
@@ -40,7 +45,9 @@ def build(name: str, answer: str, choices: dict[str, object], seed: int = 0) -> 
     """A small model in float64 all of whose parameters matter."""
     model, config = MODELS[name]
     torch.manual_seed(seed)
-    built = model(config(**{"inputs": 3, "outputs": 2, "answer": answer, "width": 8} | choices)).double()
+    built = model(
+        config(**{"inputs": 3, "outputs": 2, "answer": answer, "width": 8} | SMALL.get(name, {}) | choices)
+    ).double()
     for parameter in built.parameters():
         nn.init.normal_(parameter, std=0.4)
     return built
@@ -66,6 +73,13 @@ def of_series(made: Arrays, series: Tensor | list[int]) -> Arrays:
     return {key: array[series] for key, array in made.items()}
 
 
+def task_of(answer: str, outputs: int) -> tasks.Task:
+    """Numbers to be learned, wherever they are asked for."""
+    if answer == "query":
+        return tasks.records("extrapolate", outputs, "query")
+    return tasks.regress(outputs) if answer == "series" else tasks.regress_points(outputs)
+
+
 def answers(model: nn.Module, batch: IrregularBatch) -> Tensor:
     """The answers that count: those at padding rows are set to 0."""
     y = model(batch)
@@ -76,7 +90,18 @@ def answers(model: nn.Module, batch: IrregularBatch) -> Tensor:
 
 
 def gradients(model: nn.Module, y: Tensor) -> list[Tensor]:
-    return list(torch.autograd.grad(y.sin().sum(), list(model.parameters())))
+    """Of every parameter, zeros where an answer does not depend on it."""
+    return list(torch.autograd.grad(y.sin().sum(), list(model.parameters()), materialize_grads=True))
+
+
+def idle(model: nn.Module, batch: IrregularBatch) -> list[str]:
+    """The parameters that do not learn from a batch."""
+    y = answers(model, batch)
+    if hasattr(model, "training_loss"):  # which may read more of the model than its answers do
+        task = task_of(model.config.answer, y.shape[-1])
+        y = y + model.training_loss(task, replace(batch, targets=torch.zeros_like(y)))
+    found = gradients(model, y)
+    return [key for (key, _), g in zip(model.named_parameters(), found, strict=True) if not bool(g.abs().max() > 1e-9)]
 
 
 def assert_same(model: nn.Module, actual: IrregularBatch, expected: IrregularBatch, tolerance: float = TIGHT) -> None:
@@ -169,10 +194,7 @@ def test_the_time_origin_changes_nothing(name: str, choices: dict[str, object], 
 @every_model
 @every_answer
 def test_every_parameter_learns(name: str, choices: dict[str, object], answer: str) -> None:
-    model = build(name, answer, choices)
-    found = gradients(model, answers(model, whole(arrays(answer))))
-    idle = [key for (key, _), g in zip(model.named_parameters(), found, strict=True) if not bool(g.abs().max() > 1e-9)]
-    assert idle == []
+    assert idle(build(name, answer, choices), whole(arrays(answer))) == []
 
 
 @every_model
@@ -253,15 +275,12 @@ def test_it_learns_the_level_of_a_series(name: str, choices: dict[str, object], 
     targets = level.float().expand(16, 12, 1)[:, : shape[1]] if len(shape) == 3 else level.float()[:, 0]
     counted = batch.valid[..., None] if answer == "step" else torch.ones(shape, dtype=torch.bool)
     batch = replace(batch, targets=targets, targets_observed=counted)
-    task = {
-        "series": tasks.regress(1),
-        "step": tasks.regress_points(1),
-        "query": tasks.records("extrapolate", 1, "query"),
-    }[answer]
+    task = task_of(answer, 1)
 
     torch.manual_seed(0)
     model, config = MODELS[name]
-    learner = model(config(**{"inputs": 3, "outputs": 1, "answer": answer, "width": 16, "depth": 1} | choices))
+    sizes = {"inputs": 3, "outputs": 1, "answer": answer, "width": 16, "depth": 1} | SMALL.get(name, {})
+    learner = model(config(**sizes | choices))
     optimiser = torch.optim.Adam(learner.parameters(), lr=2e-2)
     for _ in range(60):  # some starts stand still for the first forty
         optimiser.zero_grad()
@@ -312,10 +331,11 @@ def test_embedder_and_head_are_those_of_lformer(name: str, embedder: str) -> Non
 @pytest.mark.parametrize("rows", ["values", "observed", "carried"])
 def test_a_missing_value_differs_from_a_zero_only_if_shown(name: str, answer: str, rows: str) -> None:
     made = arrays(answer)
-    zeros = torch.nan_to_num(made["values"], nan=0.0)
+    empty = made["values"].isnan().all(dim=2, keepdim=True)  # a model may pass over rows without an observation
+    zeros = torch.where(empty, torch.nan, torch.nan_to_num(made["values"], nan=0.0))
     model = build(name, answer, {"rows": rows})
     change = relative_error(answers(model, whole(made, values=zeros)), answers(model, whole(made)))
-    assert (change == 0) if rows == "values" else (change > 1e-3)
+    assert (change == 0) if rows == "values" and name not in FILLING_IN else (change > 1e-3)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -380,7 +400,7 @@ def test_neither_padding_nor_company_changes_a_guess(name: str, answer: str, per
     order = torch.tensor([2, 0, 3, 1])
     known = answers(model, whole(made))
     assert relative_error(answers(model, whole(of_series(made, order))), known[order]) < TIGHT
-    assert all(bool(g.abs().max() > 1e-9) for g in gradients(model, known))
+    assert idle(model, whole(made)) == []
 
 
 @pytest.mark.parametrize("name", TRAINED)

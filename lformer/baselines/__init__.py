@@ -10,10 +10,13 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from lformer.baselines.boosting import Boosting, BoostingConfig
+from lformer.baselines.cfc import CfC, CfCConfig
 from lformer.baselines.fitted import FittedAtOnce
+from lformer.baselines.gru_d import GRUD, GRUDConfig
 from lformer.baselines.model import BaselineConfig, BaselineModel
 from lformer.baselines.naive import LastValue, LeastSquares, LinearInterpolation, NaiveConfig, SeriesMean
-from lformer.baselines.rnn import GRU, GRUConfig
+from lformer.baselines.rkn import RKN, RKNConfig
+from lformer.baselines.rnn import GRU, GRUConfig, GRUdt, GRUdtConfig
 from lformer.baselines.transformer import Transformer, TransformerConfig
 
 
@@ -32,6 +35,10 @@ class Baseline(NamedTuple):
 
 BASELINES: dict[str, Baseline] = {
     "gru": Baseline(GRU, GRUConfig),
+    "gru-dt": Baseline(GRUdt, GRUdtConfig),
+    "gru-d": Baseline(GRUD, GRUDConfig),
+    "cfc": Baseline(CfC, CfCConfig),
+    "rkn-dt": Baseline(RKN, RKNConfig),
     "transformer": Baseline(Transformer, TransformerConfig),
     "last-value": Baseline(LastValue, NaiveConfig),
     "series-mean": Baseline(SeriesMean, NaiveConfig),
@@ -43,17 +50,25 @@ BASELINES: dict[str, Baseline] = {
 __all__ = [
     "BASELINES",
     "GRU",
+    "GRUD",
+    "RKN",
     "Baseline",
     "BaselineConfig",
     "BaselineModel",
     "Boosting",
     "BoostingConfig",
+    "CfC",
+    "CfCConfig",
     "FittedAtOnce",
     "GRUConfig",
+    "GRUDConfig",
+    "GRUdt",
+    "GRUdtConfig",
     "LastValue",
     "LeastSquares",
     "LinearInterpolation",
     "NaiveConfig",
+    "RKNConfig",
     "SeriesMean",
     "Transformer",
     "TransformerConfig",
