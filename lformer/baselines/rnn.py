@@ -64,12 +64,8 @@ class GRUdt(Evolving):
     def states(self, x: Tensor, deltas: Tensor) -> list[Tensor]:
         """(B, L, D), (B, L) -> (B, L, D) of each layer."""
         states = [torch.cat([x, deltas[..., None]], dim=-1)]
-        start = x.new_zeros(1, x.shape[0], x.shape[2])
         for layer in self.layers:
-            # Not `layer(...)`: nn.GRU keeps a list of its weights, in which those that autograd is to watch in a
-            # recorded step would be missing.
-            y, _ = torch.gru(states[-1], start, _weights(layer), True, 1, 0.0, self.training, False, True)
-            states.append(y)
+            states.append(layer(states[-1])[0])
         return states[1:]
 
     def evolve(self, x: Tensor, since: Tensor, states: list[Tensor]) -> Tensor:
@@ -82,4 +78,4 @@ class GRUdt(Evolving):
 
 def _weights(layer: nn.Module) -> list[Tensor]:
     """Of the input and of the state, and their biases."""
-    return [layer.get_parameter(name) for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")]
+    return [getattr(layer, name) for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")]
