@@ -40,7 +40,6 @@ class CfCConfig(BaselineConfig):
             "pure" is the solution of the differential equation, without a time gate.
     """
 
-    depth: int = 1
     backbone: int = 128
     backbone_layers: int = 1
     activation: Activation = "lecun_tanh"

@@ -28,7 +28,6 @@ class GRUDConfig(BaselineConfig):
         dropout: share of what the head reads that is dropped in training.
     """
 
-    depth: int = 1
     dropout: float = 0.0
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from lformer import metrics
 from lformer.baselines.evolving import filled_rows
-from lformer.baselines.model import BaselineConfig, BaselineModel, state_after
+from lformer.baselines.model import BaselineConfig, BaselineModel
 from lformer.batch import IrregularBatch
 from lformer.nn.attention import one_of
 from lformer.nn.query import rows_until
@@ -36,7 +37,6 @@ class RKNConfig(BaselineConfig):
         normalise: what has length 1, the embedded row ("pre") or the latent observation ("post").
     """
 
-    depth: int = 1
     state: int = 30
     transitions: int = 15
     band: int = 3
@@ -53,21 +53,17 @@ class RKNConfig(BaselineConfig):
 
 
 class Belief(NamedTuple):
-    """A Gaussian over the latent state, whose covariance has four diagonal blocks, two of them alike."""
+    """A Gaussian over the latent state. Of its covariance the diagonals of the four blocks m × m are kept."""
 
-    mean: Tensor  # (..., 2 m)
-    upper: Tensor  # (..., m) variances of the observed half
-    lower: Tensor  # (..., m) of the other half
-    side: Tensor  # (..., m) covariances of each observed number with its partner
-
-    @property
-    def covariance(self) -> Tensor:
-        """(..., 3 m)"""
-        return torch.cat([self.upper, self.lower, self.side], dim=-1)
+    mean: Tensor  # (..., 2, m), the observed half first
+    covariance: Tensor  # (..., 2, 2, m), symmetric in the halves
 
     def where(self, chosen: Tensor, other: Belief) -> Belief:
-        """This belief where `chosen`, (..., 1), else the other one."""
-        return Belief(*(torch.where(chosen, mine, its) for mine, its in zip(self, other, strict=True)))
+        """This belief where `chosen`, (...), else the other one."""
+        return Belief(
+            torch.where(chosen[..., None, None], self.mean, other.mean),
+            torch.where(chosen[..., None, None, None], self.covariance, other.covariance),
+        )
 
 
 class RKN(BaselineModel):
@@ -101,8 +97,12 @@ class RKN(BaselineModel):
 
     def read(self, batch: IrregularBatch, encoded: Encoded) -> Tensor:
         """(B, D), (B, L, D) or (B, Q, D) as `config.answer` says."""
-        mean: Tensor = self.decoder(self.believe(batch, encoded).mean)
-        return mean
+        return self.decoded(self.believe(batch, encoded))
+
+    def decoded(self, belief: Belief) -> Tensor:
+        """(...) -> (..., D), what the head makes the mean of the answer of."""
+        hidden: Tensor = self.decoder(belief.mean.flatten(-2))
+        return hidden
 
     def training_loss(self, task: Task, batch: IrregularBatch) -> Tensor:
         """Negative log likelihood of the targets, less a constant, (); the loss of the task if they are classes."""
@@ -116,8 +116,9 @@ class RKN(BaselineModel):
         """Mean and variance of each answer: (B, O), (B, L, O) or (B, Q, O)."""
         whole, encoded = self.encode(batch)
         belief = self.believe(whole, encoded)
-        mean = self.answer(self.decoder(belief.mean), whole, encoded)
-        variance = positive(self.variance(belief.covariance)).clamp(min=SMALLEST_VARIANCE)
+        mean = self.answer(self.decoded(belief), whole, encoded)
+        (upper, side), (_, lower) = (half.unbind(-2) for half in belief.covariance.unbind(-3))
+        variance = positive(self.variance(torch.cat([upper, lower, side], dim=-1))).clamp(min=SMALLEST_VARIANCE)
         return self.asked_for(mean, batch), self.asked_for(variance, batch)
 
     def believe(self, batch: IrregularBatch, encoded: Encoded) -> Belief:
@@ -127,31 +128,34 @@ class RKN(BaselineModel):
         if batch.query_times is None and self.config.answer == "step":
             return rows
         if batch.query_times is None:
-            return Belief(*(_after(a, b, batch.lengths[:, None]).squeeze(1) for a, b in zip(start, rows, strict=True)))
+            last = (_after(a, b, batch.lengths[:, None]).squeeze(1) for a, b in zip(start, rows, strict=True))
+            return Belief(*last)
         count = rows_until(batch.times, batch.lengths, batch.query_times)
         latest = Belief(*(_after(a, b, count) for a, b in zip(start, rows, strict=True)))
         since = batch.query_times - batch.times.gather(1, (count - 1).clamp(min=0))
-        since = torch.where(count > 0, since, 0)[..., None]
-        predicted = self.transition(latest, self._typical(since, x), self.transition.banded())
+        since = torch.where(count > 0, since, 0)
+        predicted = self.transition.prepared()(latest, self.transition.interval(self._typical(since, x)))
         return predicted.where(since > 0, latest)
 
     def filter(self, x: Tensor, batch: IrregularBatch) -> Belief:
         """(B, L, D) embedded rows -> (B, L, ...), the belief after each row; on padding that of the last row."""
-        w, r = self.latent_observation(x)
-        deltas = self._typical(batch.deltas, x).T[..., None].unbind()
-        valid, seen = (flag.T[..., None].unbind() for flag in (batch.valid, filled_rows(batch).has))
-        belief, found, matrices = self.initial_belief(x), [], self.transition.banded()
-        for k, (mean, variance) in enumerate(zip(w.transpose(0, 1).unbind(), r.transpose(0, 1).unbind(), strict=True)):
+        observations = [part.transpose(0, 1).contiguous().unbind() for part in self.latent_observation(x)]
+        seen = filled_rows(batch).has.T[..., None]
+        weights = [part.to(x.dtype).unbind() for part in (seen, ~seen)]
+        intervals = self.transition.interval(self._typical(batch.deltas.T, x)).unbind()
+        predict, valid = self.transition.prepared(), batch.valid.T.unbind()
+        belief, found = self.initial_belief(x), []
+        for k, (w, r, one, none) in enumerate(zip(*observations, *weights, strict=True)):
             if k:
-                belief = self.transition(belief, deltas[k], matrices).where(valid[k], belief)
-            belief = updated(belief, mean, variance, seen[k])
+                belief = predict(belief, intervals[k]).where(valid[k], belief)
+            belief = updated(belief, w, r, one, none)
             found.append(belief)
         return Belief(*(torch.stack(part, dim=1) for part in zip(*found, strict=True)))
 
     def initial_belief(self, x: Tensor) -> Belief:
         """(B, ...), the belief before the first row; the mean is 0."""
-        upper, lower = self.initial.exp()[:, None].expand(-1, x.shape[0], -1)
-        return Belief(torch.zeros_like(upper).repeat(1, 2), upper, lower, torch.zeros_like(upper))
+        variances = self.initial.exp().expand(x.shape[0], -1, -1)
+        return Belief(torch.zeros_like(variances), torch.diag_embed(variances.mT).permute(0, 2, 3, 1))
 
     def latent_observation(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(B, L, D) -> (B, L, m) mean and (B, L, m) variance."""
@@ -164,25 +168,25 @@ class RKN(BaselineModel):
         return (intervals / self.rows.interval).to(like.dtype)
 
 
-def updated(prior: Belief, w: Tensor, r: Tensor, seen: Tensor) -> Belief:
+def updated(prior: Belief, w: Tensor, r: Tensor, seen: Tensor, unseen: Tensor) -> Belief:
     """The belief after an observation of the upper half.
 
     Args:
-        prior: (..., 2 m) and so on.
+        prior: (...)
         w: (..., m) what was observed.
         r: (..., m) its variance.
-        seen: (..., 1) bool; the prior stays where it is False.
+        seen: (..., 1) 1 where there was an observation; the prior stays where it is 0.
+        unseen: (..., 1) 1 − seen.
     """
-    upper, lower = prior.mean.chunk(2, dim=-1)
-    total = prior.upper + r
-    error = torch.where(seen, (w - upper) / total, 0)
-    side = torch.where(seen, prior.side / total, 0)
-    left = torch.where(seen, r / total, 1)  # not 1 − gain, which loses its digits where r is small
+    (upper, side), (_, lower) = (half.unbind(-2) for half in prior.covariance.unbind(-3))
+    precision = seen / (upper + r)
+    change = precision * (w - prior.mean[..., 0, :])
+    left = torch.addcmul(unseen, r, precision)  # not 1 − gain, which loses its digits where r is small
+    new_lower = torch.addcmul(lower, side, side * precision, value=-1).clamp(min=torch.finfo(r.dtype).tiny)
+    new_upper, new_side = left * upper, left * side  # positive all of them, but for rounding
     return Belief(
-        mean=torch.cat([upper + prior.upper * error, lower + prior.side * error], dim=-1),
-        upper=left * prior.upper,
-        lower=(prior.lower - side * prior.side).clamp(min=torch.finfo(r.dtype).tiny),  # positive but for rounding
-        side=left * prior.side,
+        mean=torch.addcmul(prior.mean, prior.covariance[..., 0, :, :], change[..., None, :]),
+        covariance=torch.stack([new_upper, new_side, new_side, new_lower], dim=-2).unflatten(-2, (2, 2)),
     )
 
 
@@ -191,44 +195,55 @@ class Transition(nn.Module):
 
     def __init__(self, config: RKNConfig) -> None:
         super().__init__()
-        m, K = config.state // 2, config.transitions
-        sizes = [config.state + 1, *[config.width] * (config.depth - 1)]
-        hidden = [part for a, b in pairwise(sizes) for part in (nn.Linear(a, b), nn.Tanh())]
-        self.mixture = nn.Sequential(*hidden, nn.Linear(sizes[-1], K))
+        m, K, D = config.state // 2, config.transitions, config.width
+        sizes = [config.state + 1, *[D] * (config.depth - 1), K]
+        self.mixture = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
         one = torch.eye(m)
-        start = torch.stack([torch.stack([one, 0.2 * one], dim=1), torch.stack([-0.2 * one, one], dim=1)])
-        self.matrices = nn.Parameter(start.repeat(K, 1, 1, 1, 1))  # (K, 2, m, 2, m): block, row, block, column
+        start = torch.stack([torch.stack([one, 0.2 * one], dim=1), torch.stack([-0.2 * one, one], dim=1)], dim=1)
+        self.matrices = nn.Parameter(start.repeat(K, 1, 1, 1, 1))  # (K, m, 2, 2, m): row, its half, half of column, it
         self.noise = nn.Parameter(torch.full((2, m), math.log(0.1)))  # log variances
         index = torch.arange(m)
+        near = (index[:, None] - index).abs() <= config.band
         self.band: Tensor
-        self.register_buffer("band", ((index[:, None] - index).abs() <= config.band)[:, None], persistent=False)
+        self.register_buffer("band", near[:, None, None], persistent=False)
 
-    def banded(self) -> Tensor:
-        """(K, 2, m, 2, m), the matrices, once for all steps."""
-        return torch.where(self.band, self.matrices, 0)
+    def interval(self, deltas: Tensor) -> Tensor:
+        """(...) in typical intervals -> (..., hidden), what the first layer of the mixture makes of them."""
+        first = self.mixture[0]
+        assert isinstance(first, nn.Linear)
+        return torch.addcmul(first.bias, deltas[..., None], first.weight[:, -1])
 
-    def forward(self, belief: Belief, delta: Tensor, matrices: Tensor) -> Belief:
-        """(..., 2 m) and so on, (..., 1) in typical intervals, those of `banded` -> the belief after the interval."""
-        coefficients = torch.softmax(self.mixture(torch.cat([belief.mean, delta], dim=-1)), dim=-1)
-        A = (coefficients @ matrices.flatten(1)).unflatten(-1, matrices.shape[1:])  # (..., 2, m, 2, m)
-        return moved(belief, A, self.noise.exp())
+    def prepared(self) -> Callable[[Belief, Tensor], Belief]:
+        """A step of the belief: (...) and (..., hidden) of `interval` -> (...), the belief after the interval."""
+        first, *others = self.mixture
+        assert isinstance(first, nn.Linear)
+        matrices = torch.where(self.band, self.matrices, 0)  # once for all steps, as all that follows
+        flat, weight = matrices.flatten(1), first.weight[:, :-1].T
+        noise = torch.diag_embed(self.noise.exp().T).permute(1, 2, 0)  # (2, 2, m)
+
+        def step(belief: Belief, interval: Tensor) -> Belief:
+            score = interval + belief.mean.flatten(-2) @ weight
+            for layer in others:
+                score = layer(torch.tanh(score))
+            A = (torch.softmax(score, dim=-1) @ flat).unflatten(-1, matrices.shape[1:])
+            return moved(belief, A, noise)
+
+        return step
 
 
 def moved(belief: Belief, A: Tensor, noise: Tensor) -> Belief:
     """A Σ Aᵀ + noise, of which the diagonals of the blocks are kept.
 
     Args:
-        belief: (..., 2 m) and so on.
-        A: (..., 2, m, 2, m)
-        noise: (2, m)
+        belief: (...)
+        A: (..., m, 2, 2, m), of each row and its half the half and column.
+        noise: (2, 2, m)
     """
-    mean = (A.flatten(-4, -3).flatten(-2) @ belief.mean[..., None]).squeeze(-1)
-    columns = torch.stack([belief.upper, belief.side, belief.side, belief.lower], dim=-2)
-    columns = columns.unflatten(-2, (2, 2))[..., None, None, :, :, :]  # (..., 1, 1, 2, 2, m)
-    half = A[..., 0, None, :] * columns[..., 0, :, :] + A[..., 1, None, :] * columns[..., 1, :, :]  # (..., 2, m, 2, m)
-    (half_u, half_l), (A_u, A_l) = half.unbind(-4), A.unbind(-4)
-    upper, lower, side = ((a * b).flatten(-2).sum(-1) for a, b in ((half_u, A_u), (half_l, A_l), (half_l, A_u)))
-    return Belief(mean, upper + noise[0], lower + noise[1], side)
+    rows = A.flatten(-2)  # (..., m, 2, 2 m)
+    mean = (rows.flatten(-3, -2) @ belief.mean.flatten(-2)[..., None]).view(belief.mean.mT.shape).mT
+    upper, lower = belief.covariance[..., None, None, :, :, :].unbind(-3)
+    half = torch.addcmul(A[..., :1, :] * upper, A[..., 1:, :], lower)  # (..., m, 2, 2, m), A Σ
+    return Belief(mean, (half.flatten(-2) @ rows.mT).movedim(-3, -1) + noise)
 
 
 def positive(x: Tensor) -> Tensor:
@@ -241,5 +256,7 @@ def _of_length_one(x: Tensor) -> Tensor:
 
 
 def _after(start: Tensor, rows: Tensor, count: Tensor) -> Tensor:
-    """(B, S), (B, L, S), (B, Q) -> (B, Q, S), after the first `count` rows; `start` if there is none."""
-    return torch.where(count[..., None] > 0, state_after(rows, count), start[:, None])
+    """(B, ...), (B, L, ...), (B, Q) -> (B, Q, ...), after the first `count` rows; `start` if there is none."""
+    states = torch.cat([start[:, None], rows], dim=1)
+    index = count.view(*count.shape, *[1] * (rows.dim() - 2)).expand(*count.shape, *rows.shape[2:])
+    return states.gather(1, index)

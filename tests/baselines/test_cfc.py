@@ -22,7 +22,7 @@ MODES = [
 
 def build(answer: str = "step", **choices: object) -> CfC:
     torch.manual_seed(0)
-    config = {"inputs": 3, "outputs": 2, "answer": answer, "width": 6, "backbone": 7, "rows": "observed"}
+    config = {"inputs": 3, "outputs": 2, "answer": answer, "width": 6, "backbone": 7, "depth": 1, "rows": "observed"}
     model = CfC(CfCConfig(**config | choices)).double()
     model.rows.interval.fill_(UNIT)
     return model

@@ -38,17 +38,21 @@ def some_belief(seed: int = 0) -> Belief:
     g = torch.Generator().manual_seed(seed)
     root = torch.randn(5, M, 2, 2, generator=g).double()
     S = root @ root.mT + 0.1 * torch.eye(2).double()
-    return Belief(torch.randn(5, 2 * M, generator=g).double(), S[..., 0, 0], S[..., 1, 1], S[..., 0, 1])
+    return Belief(torch.randn(5, 2, M, generator=g).double(), S.movedim(1, -1))
 
 
 def full(belief: Belief) -> Tensor:
     """(..., 2 m, 2 m), the covariance as one matrix."""
-    upper, lower, side = (torch.diag_embed(x) for x in (belief.upper, belief.lower, belief.side))
-    return torch.cat([torch.cat([upper, side], dim=-1), torch.cat([side, lower], dim=-1)], dim=-2)
+    return torch.diag_embed(belief.covariance).transpose(-3, -2).flatten(-4, -3).flatten(-2)
+
+
+def square(A: Tensor) -> Tensor:
+    """(..., m, 2, 2, m) -> (..., 2 m, 2 m), a transition as one matrix."""
+    return A.transpose(-4, -3).flatten(-4, -3).flatten(-2)
 
 
 def assert_is(belief: Belief, mean: Tensor, covariance: Tensor) -> None:
-    assert relative_error(belief.mean, mean) < 1e-10
+    assert relative_error(belief.mean.flatten(-2), mean) < 1e-10
     assert relative_error(full(belief), covariance) < 1e-10
 
 
@@ -58,28 +62,25 @@ def test_an_update_is_that_of_the_full_kalman_filter() -> None:
     H = torch.cat([torch.eye(M), torch.zeros(M, M)], dim=1).double()
     P = full(prior)
     gain = P @ H.T @ torch.linalg.inv(H @ P @ H.T + torch.diag_embed(r))
-    mean = prior.mean + (gain @ (w - prior.mean @ H.T)[..., None]).squeeze(-1)
-    found = updated(prior, w, r, torch.ones(5, 1, dtype=torch.bool))
+    mean = prior.mean.flatten(1) + (gain @ (w - prior.mean[:, 0])[..., None]).squeeze(-1)
+    found = updated(prior, w, r, torch.ones(5, 1), torch.zeros(5, 1))
     assert_is(found, mean, (torch.eye(2 * M).double() - gain @ H) @ P)
 
 
 def test_a_prediction_is_that_of_the_full_kalman_filter_if_the_blocks_are_diagonal() -> None:
     belief, diagonals = some_belief(1), torch.randn(5, 2, 2, M).double()
-    noise = torch.rand(2, M).double()
-    A = torch.diag_embed(diagonals).transpose(2, 3)  # (5, 2, m, 2, m)
-    square = A.flatten(3, 4).flatten(1, 2)
-    known = square @ full(belief) @ square.mT + torch.diag(noise.flatten())
-    assert_is(moved(belief, A, noise), (square @ belief.mean[..., None]).squeeze(-1), known)
+    A = torch.diag_embed(diagonals).permute(0, 3, 1, 2, 4)  # (5, m, 2, 2, m)
+    noise, whole = torch.rand(2, 2, M).double(), square(A)
+    known = whole @ full(belief) @ whole.mT + full(Belief(noise, noise))
+    assert_is(moved(belief, A, noise), (whole @ belief.mean.flatten(1)[..., None]).squeeze(-1), known)
 
 
 def test_of_other_blocks_the_diagonals_are_kept() -> None:
-    belief, A, noise = some_belief(2), torch.randn(5, 2, M, 2, M).double(), torch.rand(2, M).double()
-    square = A.flatten(3, 4).flatten(1, 2)
-    P = square @ full(belief) @ square.mT + torch.diag(noise.flatten())
-    found = moved(belief, A, noise)
-    assert relative_error(found.mean, (square @ belief.mean[..., None]).squeeze(-1)) < TIGHT
-    for part, block in ((found.upper, P[:, :M, :M]), (found.lower, P[:, M:, M:]), (found.side, P[:, M:, :M])):
-        assert relative_error(part, block.diagonal(dim1=1, dim2=2)) < TIGHT
+    belief, A, noise = some_belief(2), torch.randn(5, M, 2, 2, M).double(), torch.rand(2, 2, M).double()
+    whole, found = square(A), moved(belief, A, noise)
+    P = (whole @ full(belief) @ whole.mT).unflatten(1, (2, M)).unflatten(3, (2, M))
+    assert relative_error(found.mean.flatten(1), (whole @ belief.mean.flatten(1)[..., None]).squeeze(-1)) < TIGHT
+    assert relative_error(found.covariance, P.diagonal(dim1=2, dim2=4) + noise) < TIGHT
 
 
 def test_a_whole_series_is_filtered_as_by_the_full_kalman_filter() -> None:
@@ -87,14 +88,14 @@ def test_a_whole_series_is_filtered_as_by_the_full_kalman_filter() -> None:
     x = model.embed_rows(model.rows(batch).rows, batch)
     w, r = model.latent_observation(x)
     found = model.filter(x, batch)
-    square = torch.where(model.transition.band, model.transition.matrices[0], 0).flatten(2, 3).flatten(0, 1)
+    A = square(torch.where(model.transition.band, model.transition.matrices[0], 0))
     H = torch.cat([torch.eye(M), torch.zeros(M, M)], dim=1).double()
     Q, start = torch.diag(model.transition.noise.exp().flatten()), torch.diag(model.initial.exp().flatten())
     for i, n in enumerate(batch.lengths.tolist()):
         mean, P = torch.zeros(2 * M).double(), start
         for k in range(n):
             if k:
-                mean, P = square @ mean, square @ P @ square.T + Q
+                mean, P = A @ mean, A @ P @ A.T + Q
             if bool(batch.observed[i, k].any()):
                 gain = P @ H.T @ torch.linalg.inv(H @ P @ H.T + torch.diag(r[i, k]))
                 mean, P = mean + gain @ (w[i, k] - H @ mean), (torch.eye(2 * M).double() - gain @ H) @ P
@@ -102,13 +103,14 @@ def test_a_whole_series_is_filtered_as_by_the_full_kalman_filter() -> None:
 
 
 def test_a_vague_observation_changes_nothing_and_a_sharp_one_is_believed() -> None:
-    prior, w, seen = some_belief(4), torch.randn(5, M).double(), torch.ones(5, 1, dtype=torch.bool)
-    for known in (updated(prior, w, torch.full((5, M), 1e30).double(), seen), updated(prior, w, w.exp(), ~seen)):
-        assert_is(known, prior.mean, full(prior))
-    sharp = updated(prior, w, torch.full((5, M), 1e-30).double(), seen)
-    assert relative_error(sharp.mean[:, :M], w) < TIGHT
-    assert float(sharp.upper.max()) < 1e-29
-    assert float(sharp.upper.min()) > 0
+    prior, w, one, none = some_belief(4), torch.randn(5, M).double(), torch.ones(5, 1), torch.zeros(5, 1)
+    vague = updated(prior, w, torch.full((5, M), 1e30).double(), one, none)
+    for unchanged in (vague, updated(prior, w, w.exp(), none, one)):
+        assert_is(unchanged, prior.mean.flatten(1), full(prior))
+    sharp = updated(prior, w, torch.full((5, M), 1e-30).double(), one, none)
+    assert relative_error(sharp.mean[:, 0], w) < TIGHT
+    assert float(sharp.covariance[:, 0, 0].max()) < 1e-29
+    assert float(sharp.covariance[:, 0, 0].min()) > 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -118,9 +120,11 @@ def test_variances_stay_positive(dtype: torch.dtype) -> None:
     with torch.no_grad():
         model.observation_variance.bias -= 12  # sharp observations
         found = model.filter(x, batch)
-    assert float(found.upper.min()) > 0
-    assert float(found.lower.min()) > 0
-    assert bool((found.side.square() <= found.upper * found.lower * (1 + 1e-3) + 1e-6).all())
+    (upper, side), (other, lower) = (half.unbind(2) for half in found.covariance.unbind(2))
+    assert float(upper.min()) > 0
+    assert float(lower.min()) > 0
+    assert bool((side.square() <= upper * lower * (1 + 1e-3) + 1e-6).all())
+    assert torch.equal(side, other)
 
 
 def test_without_the_weights_of_the_interval_time_does_not_matter() -> None:
@@ -139,7 +143,7 @@ def test_a_query_is_predicted_over_its_interval_and_at_a_row_it_is_that_row() ->
     asked = torch.cat([batch.times, batch.times[:, 2:3] + 1e-4, batch.times[:, -1:] + 5, batch.times[:, :1] - 1], dim=1)
     y, at_rows = queries(batch.with_queries(asked)), steps(batch)
     x = queries.embed_rows(queries.rows(batch).rows, batch)
-    beliefs, matrices = queries.filter(x, batch), queries.transition.banded()
+    beliefs, predict = queries.filter(x, batch), queries.transition.prepared()
     for i, n in enumerate(batch.lengths.tolist()):
         for q, moment in enumerate(asked[i].tolist()):
             rows = int((batch.times[i, :n] <= moment).sum())
@@ -148,19 +152,19 @@ def test_a_query_is_predicted_over_its_interval_and_at_a_row_it_is_that_row() ->
                 continue
             known = Belief(*(part[i : i + 1] for part in queries.initial_belief(x)))
             if rows:
-                since = batch.times.new_tensor([[moment - float(batch.times[i, rows - 1])]]) / UNIT
+                since = batch.times.new_tensor([moment - float(batch.times[i, rows - 1])]) / UNIT
                 latest = Belief(*(part[i, rows - 1 : rows] for part in beliefs))
-                known = queries.transition(latest, since, matrices)
-            assert relative_error(y[i, q], queries.head(queries.decoder(known.mean))[0]) < TIGHT
+                known = predict(latest, queries.transition.interval(since))
+            assert relative_error(y[i, q], queries.head(queries.decoded(known))[0]) < TIGHT
 
 
 def test_it_starts_as_published() -> None:
     model = build(scattered=False, transitions=2)
     start = model.initial_belief(torch.zeros(1, 1, 6).double())
     one = torch.eye(M).double()
-    square = torch.cat([torch.cat([one, 0.2 * one], dim=1), torch.cat([-0.2 * one, one], dim=1)])
+    known = torch.cat([torch.cat([one, 0.2 * one], dim=1), torch.cat([-0.2 * one, one], dim=1)])
     for matrix in model.transition.matrices:
-        assert relative_error(matrix.flatten(2, 3).flatten(0, 1), square) < 1e-7
+        assert relative_error(square(matrix), known) < 1e-7
     assert relative_error(full(start)[0], 10 * torch.eye(2 * M).double()) < 1e-6
     assert relative_error(model.transition.noise.exp(), torch.full((2, M), 0.1)) < 1e-6
     assert float(start.mean.abs().max()) == 0
