@@ -20,7 +20,7 @@ TRAINED = {name: entry for name, entry in BASELINES.items() if not issubclass(en
 MODELS: dict[str, tuple[type[nn.Module], type[Any]]] = {"lformer": (LFormer, LFormerConfig), **TRAINED}
 VARIANTS: dict[str, list[dict[str, object]]] = {  # choices beside the defaults that read time or padding differently
     "lformer": [{"causal": True, "gate_norm": "prefix", "time_embedding": "sinusoidal", "pooling": "mean_last_max"}],
-    "cfc": [{"mode": "no_gate", "depth": 1, "backbone_layers": 2}],
+    "cfc": [{"mode": "no_gate", "depth": 1, "backbone_layers": 2}, {"mixed_memory": True}],
     "rkn-dt": [{"normalise": "post", "depth": 1}],
     "transformer": [{"positions": "time"}, {"positions": "none", "norm_first": False}],
 }

@@ -38,12 +38,14 @@ class CfCConfig(BaselineConfig):
         activation: its activation.
         mode: how the state moves in time: "default" from one end to the other, "no_gate" adds the second to the first,
             "pure" is the solution of the differential equation, without a time gate.
+        mixed_memory: an LSTM cell, which does not know time, changes the state before each step.
     """
 
     backbone: int = 128
     backbone_layers: int = 1
     activation: Activation = "lecun_tanh"
     mode: Mode = "default"
+    mixed_memory: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,23 +77,27 @@ class CfC(Evolving):
         self.layers = nn.ModuleList(CfCLayer(config) for _ in range(config.depth))
 
     def states(self, x: Tensor, deltas: Tensor) -> list[Tensor]:
-        """(B, L, D), (B, L) -> (B, L, D) of each layer."""
+        """(B, L, D), (B, L) -> (B, L, D) of each layer, behind its memory if it has one."""
         states = [x]
         for layer in self.layers:
-            states.append(layer(states[-1], deltas))
+            states += layer(states[-1], deltas)
         return states[1:]
 
     def evolve(self, x: Tensor, since: Tensor, states: list[Tensor]) -> Tensor:
-        """(B, N, D), (B, N), (B, N, D) of each layer -> (B, N, D)"""
+        """(B, N, D), (B, N), (B, N, D) of each layer and memory -> (B, N, D)"""
         y, since = x.flatten(0, 1), since.flatten()[:, None]
-        for layer, h in zip(self.layers, states, strict=True):
+        flat, kept = [state.flatten(0, 1) for state in states], len(states) // len(self.layers)
+        for n, layer in enumerate(self.layers):
             assert isinstance(layer, CfCLayer)
-            y = layer.step(layer.from_input(y), h.flatten(0, 1), since)
+            y = layer.step(layer.from_input(y), flat[n * kept : (n + 1) * kept], since)[-1]
         return y.unflatten(0, x.shape[:2])
 
 
 class CfCLayer(nn.Module):
-    """One layer: `step` from a state to the next, and all steps of a series."""
+    """One layer: `step` from a state to the next, and all steps of a series.
+
+    A state is the list [h], or [c, h] with the memory c of an LSTM.
+    """
 
     def __init__(self, config: CfCConfig) -> None:
         super().__init__()
@@ -106,13 +112,22 @@ class CfCLayer(nn.Module):
         if config.mode == "pure":
             self.rate = nn.Parameter(torch.zeros(D))
             self.end = nn.Parameter(torch.ones(D))
+        self.memory = Memory(D) if config.mixed_memory else None
 
-    def from_input(self, x: Tensor) -> Tensor:
-        """(..., D) -> (..., backbone), what the first layer of the backbone makes of the rows alone."""
-        return F.linear(x, self.input.weight[:, : x.shape[-1]], self.input.bias)
+    def from_input(self, x: Tensor) -> list[Tensor]:
+        """(..., D) -> (..., backbone), and (..., 4 D) for a memory: what the first maps make of the rows alone."""
+        found = [F.linear(x, self.input.weight[:, : x.shape[-1]], self.input.bias)]
+        return found if self.memory is None else [*found, self.memory.input(x)]
 
-    def step(self, from_x: Tensor, h: Tensor, delta: Tensor) -> Tensor:
-        """(N, backbone) of `from_input`, (N, D), (N, 1) -> (N, D), the next state"""
+    def step(self, from_x: list[Tensor], state: list[Tensor], delta: Tensor) -> list[Tensor]:
+        """(N, ...) of `from_input`, (N, D) each, (N, 1) -> (N, D) each, the next state"""
+        if self.memory is None:
+            return [self.next_h(from_x[0], state[0], delta)]
+        c, h = self.memory(from_x[1], *state)
+        return [c, self.next_h(from_x[0], h, delta)]
+
+    def next_h(self, from_x: Tensor, h: Tensor, delta: Tensor) -> Tensor:
+        """(N, backbone), (N, D), (N, 1) -> (N, D)"""
         D = h.shape[1]
         v = self.act(torch.addmm(from_x, h, self.input.weight[:, D:].T))
         for layer in self.deeper:
@@ -125,11 +140,30 @@ class CfCLayer(nn.Module):
         s = torch.sigmoid(torch.addcmul(b, a, delta))
         return torch.addcmul(f_1, s, f_2) if self.mode == "no_gate" else torch.lerp(f_1, f_2, s)
 
-    def forward(self, x: Tensor, deltas: Tensor) -> Tensor:
-        """(B, L, D), (B, L) -> (B, L, D), the states."""
-        rows = self.from_input(x).transpose(0, 1).contiguous().unbind()
-        h, states = x.new_zeros(x.shape[0], x.shape[2]), []
+    def forward(self, x: Tensor, deltas: Tensor) -> list[Tensor]:
+        """(B, L, D), (B, L) -> (B, L, D) each, the states."""
+        rows = zip(*(part.transpose(0, 1).contiguous().unbind() for part in self.from_input(x)), strict=True)
+        start = x.new_zeros(x.shape[0], x.shape[2])
+        state, states = [start] if self.memory is None else [start, start], []
         for row, delta in zip(rows, deltas.T[..., None].unbind(), strict=True):
-            h = self.step(row, h, delta)
-            states.append(h)
-        return torch.stack(states, dim=1)
+            state = self.step(list(row), state, delta)
+            states.append(state)
+        return [torch.stack(part, dim=1) for part in zip(*states, strict=True)]
+
+
+class Memory(nn.Module):
+    """An LSTM cell that forgets little at first, as the mixed memory of the authors."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.input = nn.Linear(width, 4 * width)
+        self.recurrent = nn.Linear(width, 4 * width, bias=False)
+        nn.init.xavier_uniform_(self.input.weight)
+        nn.init.uniform_(self.input.bias, -0.1, 0.1)
+        nn.init.orthogonal_(self.recurrent.weight)
+
+    def forward(self, from_x: Tensor, c: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, 4 D) of `input`, (N, D), (N, D) -> (N, D) memory, (N, D) state"""
+        new, write, keep, show = torch.addmm(from_x, h, self.recurrent.weight.T).chunk(4, dim=1)
+        c = c * torch.sigmoid(keep + 1) + torch.tanh(new) * torch.sigmoid(write)
+        return c, torch.tanh(c) * torch.sigmoid(show)

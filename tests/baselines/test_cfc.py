@@ -17,6 +17,7 @@ MODES = [
     {"mode": "pure"},
     {"activation": "relu"},
     {"mode": "pure", "activation": "tanh", "backbone_layers": 3},
+    {"mixed_memory": True},
 ]
 
 
@@ -38,6 +39,7 @@ def theirs_like(model: CfC) -> ncps.torch.CfC:
         activation=config.activation,
         backbone_units=config.backbone,
         backbone_layers=config.backbone_layers,
+        mixed_memory=config.mixed_memory,
     ).double()
     cell = theirs.rnn_cell
     linears = [module for module in cell.backbone if isinstance(module, nn.Linear)]
@@ -49,6 +51,9 @@ def theirs_like(model: CfC) -> ncps.torch.CfC:
         for its, weight, bias in zip(heads, ours.heads.weight.split(6), ours.heads.bias.split(6), strict=True):
             its.weight.copy_(weight)
             its.bias.copy_(bias)
+        if config.mixed_memory:
+            theirs.lstm.input_map.load_state_dict(ours.memory.input.state_dict())
+            theirs.lstm.recurrent_map.load_state_dict(ours.memory.recurrent.state_dict())
         if config.mode == "pure":
             ours.rate.copy_(torch.linspace(-0.5, 0.5, 6))
             ours.end.copy_(torch.linspace(0.5, 1.5, 6))
@@ -70,23 +75,27 @@ def test_it_agrees_with_ncps(choices: dict[str, object]) -> None:
     theirs = theirs_like(model)
     x = model.embed_rows(model.rows(batch).rows, batch)
     spans = (batch.times.diff(dim=1, prepend=batch.times[:, :1]) / UNIT)[..., None].expand(-1, -1, 6)  # (B, L, H)
-    known, _ = theirs(x, timespans=spans)
+    start = torch.zeros(4, 6).double()  # theirs is float32 if it is not given
+    known, _ = theirs(x, (start, start) if model.config.mixed_memory else start, spans)
     y, known = model(batch)[batch.valid], model.head(known)[batch.valid]
     assert relative_error(y, known) < TIGHT
     ours = model.layers[0]
     shared = [model.embedder.value.weight, model.head[0].weight]
-    mine = torch.autograd.grad(
-        y.sin().sum(), [*shared, ours.input.weight, ours.heads.weight, *ours.deeper.parameters()]
-    )
+    others = [ours.rate, ours.end] if model.config.mode == "pure" else []
+    others += [] if ours.memory is None else list(ours.memory.parameters())
+    weights = [*shared, ours.input.weight, ours.heads.weight, ours.input.bias, *ours.deeper.parameters(), *others]
+    mine = torch.autograd.grad(y.sin().sum(), weights)
     cell = theirs.rnn_cell
     heads = [cell.ff1] if model.config.mode == "pure" else [cell.ff1, cell.ff2, cell.time_a, cell.time_b]
     backbone = [module for module in cell.backbone if isinstance(module, nn.Linear)]
     wanted = [*shared, backbone[0].weight, *(head.weight for head in heads)]
-    deeper = [weight for layer in backbone[1:] for weight in layer.parameters()]
-    its = torch.autograd.grad(known.sin().sum(), [*wanted, *deeper])
+    wanted += [backbone[0].bias, *(weight for layer in backbone[1:] for weight in layer.parameters())]
+    wanted += [cell.w_tau, cell.A] if model.config.mode == "pure" else []
+    wanted += [] if ours.memory is None else list(theirs.lstm.parameters())
+    its = torch.autograd.grad(known.sin().sum(), wanted)
     joined = [*its[:3], torch.cat(its[3 : 3 + len(heads)]), *its[3 + len(heads) :]]
     for one, other in zip(mine, joined, strict=True):
-        assert relative_error(one, other) < 1e-10
+        assert relative_error(one, other.view_as(one)) < 1e-10
 
 
 def heads_of(model: CfC, x: Tensor, h: Tensor) -> tuple[Tensor, ...]:
@@ -101,7 +110,7 @@ def test_after_a_long_time_the_state_is_at_its_second_end() -> None:
     model, x, h = build(), torch.randn(5, 6).double(), torch.randn(5, 6).double()
     layer = model.layers[0]
     f_1, f_2, a, _ = heads_of(model, x, h)
-    late = layer.step(layer.from_input(x), h, torch.full((5, 1), 1e9).double())
+    (late,) = layer.step(layer.from_input(x), [h], torch.full((5, 1), 1e9).double())
     assert relative_error(late, torch.where(a > 0, f_2, f_1)) < TIGHT
     assert bool((a > 0).any())
     assert bool((a < 0).any())
@@ -119,40 +128,40 @@ def test_without_the_weights_of_the_interval_time_does_not_matter() -> None:
     assert torch.equal(model(stretched), model(batch))
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-def test_a_query_and_an_empty_row_are_one_step_that_is_not_kept(depth: int) -> None:
+@pytest.mark.parametrize(("depth", "mixed"), [(1, False), (2, False), (2, True)])
+def test_a_query_and_an_empty_row_are_one_step_that_is_not_kept(depth: int, mixed: bool) -> None:
     values, times, lengths = irregular_arrays(3, 12, 3, seed=2)
     values[:, [0, 4, 5, 11]] = torch.nan
     batch = IrregularBatch.build(values, times, lengths=lengths, dtype=torch.float64)
-    steps, queries = build("step", depth=depth), build("query", depth=depth)
+    steps, queries = (build(answer, depth=depth, mixed_memory=mixed) for answer in ("step", "query"))
     last = batch.times.gather(1, lengths[:, None] - 1)
     y = steps(batch)
     answers = queries(batch.with_queries(torch.cat([batch.times, last + 3], dim=1)))
     nothing = steps.embedder(torch.zeros(1, 6).double()[None], torch.zeros(1, 1))[0]
     for i, n in enumerate(lengths.tolist()):
-        states, latest = [torch.zeros(1, 6).double()] * depth, None
+        states, latest = [[torch.zeros(1, 6).double()] * (1 + mixed)] * depth, None
         rows = steps.embed_rows(steps.rows(batch).rows, batch)[i]
         for k in range(n + 1):
             moment = batch.times[i, k] if k < n else last[i, 0] + 3
             since = moment.new_tensor([[0.0 if latest is None else float(moment - latest) / UNIT]])
             if k < n and bool(batch.observed[i, k].any()):
                 states, latest = through(steps, rows[k : k + 1], states, since), moment
-                assert relative_error(y[i, k], steps.head(states[-1])[0]) < TIGHT
+                assert relative_error(y[i, k], steps.head(states[-1][-1])[0]) < TIGHT
                 since = torch.zeros_like(since)
             elif k < n:
-                assert (
-                    relative_error(y[i, k], steps.head(through(steps, rows[k : k + 1], states, since)[-1])[0]) < TIGHT
-                )
+                evolved = through(steps, rows[k : k + 1], states, since)
+                assert relative_error(y[i, k], steps.head(evolved[-1][-1])[0]) < TIGHT
             if k == n or k + 1 == n or batch.times[i, k + 1] > moment:  # the last of the rows of this moment
-                known = queries.head(through(queries, nothing, states, since)[-1])[0]
+                known = queries.head(through(queries, nothing, states, since)[-1][-1])[0]
                 assert relative_error(answers[i, k if k < n else 12], known) < TIGHT
 
 
-def through(model: CfC, row: Tensor, states: list[Tensor], since: Tensor) -> list[Tensor]:
+def through(model: CfC, row: Tensor, states: list[list[Tensor]], since: Tensor) -> list[list[Tensor]]:
+    """A row through all layers: their next states."""
     found = []
-    for layer, h in zip(model.layers, states, strict=True):
-        row = layer.step(layer.from_input(row), h, since)
-        found.append(row)
+    for layer, state in zip(model.layers, states, strict=True):
+        found.append(layer.step(layer.from_input(row), state, since))
+        row = found[-1][-1]
     return found
 
 
