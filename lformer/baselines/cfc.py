@@ -103,12 +103,17 @@ class CfCLayer(nn.Module):
         super().__init__()
         D, units = config.width, config.backbone
         self.mode, self.act = config.mode, ACTIVATIONS[config.activation]
-        self.input = nn.Linear(2 * D, units)  # of [x, h]
+        whole = nn.Linear(
+            2 * D, units
+        )  # of [x, h], whose halves are held apart: a slice in every step is slow to train
         self.deeper = nn.ModuleList(nn.Linear(units, units) for _ in range(config.backbone_layers - 1))
         self.heads = nn.Linear(units, D if config.mode == "pure" else 4 * D)  # f_1, f_2, a, b
         with torch.no_grad():  # each head by itself, not the four as one wide map
-            for weight in (self.input.weight, *(layer.weight for layer in self.deeper), *self.heads.weight.split(D)):
+            for weight in (whole.weight, *(layer.weight for layer in self.deeper), *self.heads.weight.split(D)):
                 nn.init.xavier_uniform_(weight)
+            from_x, from_h = whole.weight.split(D, dim=1)
+        self.input, self.recurrent = nn.Parameter(from_x.clone()), nn.Parameter(from_h.T.clone())
+        self.bias = whole.bias
         if config.mode == "pure":
             self.rate = nn.Parameter(torch.zeros(D))
             self.end = nn.Parameter(torch.ones(D))
@@ -116,7 +121,7 @@ class CfCLayer(nn.Module):
 
     def from_input(self, x: Tensor) -> list[Tensor]:
         """(..., D) -> (..., backbone), and (..., 4 D) for a memory: what the first maps make of the rows alone."""
-        found = [F.linear(x, self.input.weight[:, : x.shape[-1]], self.input.bias)]
+        found = [F.linear(x, self.input, self.bias)]
         return found if self.memory is None else [*found, self.memory.input(x)]
 
     def step(self, from_x: list[Tensor], state: list[Tensor], delta: Tensor) -> list[Tensor]:
@@ -129,7 +134,7 @@ class CfCLayer(nn.Module):
     def next_h(self, from_x: Tensor, h: Tensor, delta: Tensor) -> Tensor:
         """(N, backbone), (N, D), (N, 1) -> (N, D)"""
         D = h.shape[1]
-        v = self.act(torch.addmm(from_x, h, self.input.weight[:, D:].T))
+        v = self.act(torch.addmm(from_x, h, self.recurrent))
         for layer in self.deeper:
             v = self.act(layer(v))
         heads = self.heads(v)

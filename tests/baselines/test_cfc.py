@@ -45,9 +45,10 @@ def theirs_like(model: CfC) -> ncps.torch.CfC:
     linears = [module for module in cell.backbone if isinstance(module, nn.Linear)]
     heads = [cell.ff1] if config.mode == "pure" else [cell.ff1, cell.ff2, cell.time_a, cell.time_b]
     with torch.no_grad():
-        for mine, its in zip([ours.input, *ours.deeper], linears, strict=True):
-            its.weight.copy_(mine.weight)
-            its.bias.copy_(mine.bias)
+        linears[0].weight.copy_(torch.cat([ours.input, ours.recurrent.T], dim=1))
+        linears[0].bias.copy_(ours.bias)
+        for mine, its in zip(ours.deeper, linears[1:], strict=True):
+            its.load_state_dict(mine.state_dict())
         for its, weight, bias in zip(heads, ours.heads.weight.split(6), ours.heads.bias.split(6), strict=True):
             its.weight.copy_(weight)
             its.bias.copy_(bias)
@@ -83,7 +84,7 @@ def test_it_agrees_with_ncps(choices: dict[str, object]) -> None:
     shared = [model.embedder.value.weight, model.head[0].weight]
     others = [ours.rate, ours.end] if model.config.mode == "pure" else []
     others += [] if ours.memory is None else list(ours.memory.parameters())
-    weights = [*shared, ours.input.weight, ours.heads.weight, ours.input.bias, *ours.deeper.parameters(), *others]
+    weights = [*shared, ours.input, ours.recurrent, ours.heads.weight, ours.bias, *ours.deeper.parameters(), *others]
     mine = torch.autograd.grad(y.sin().sum(), weights)
     cell = theirs.rnn_cell
     heads = [cell.ff1] if model.config.mode == "pure" else [cell.ff1, cell.ff2, cell.time_a, cell.time_b]
@@ -93,15 +94,16 @@ def test_it_agrees_with_ncps(choices: dict[str, object]) -> None:
     wanted += [cell.w_tau, cell.A] if model.config.mode == "pure" else []
     wanted += [] if ours.memory is None else list(theirs.lstm.parameters())
     its = torch.autograd.grad(known.sin().sum(), wanted)
-    joined = [*its[:3], torch.cat(its[3 : 3 + len(heads)]), *its[3 + len(heads) :]]
+    halves = its[2][:, :6], its[2][:, 6:].T
+    joined = [*its[:2], *halves, torch.cat(its[3 : 3 + len(heads)]), *its[3 + len(heads) :]]
     for one, other in zip(mine, joined, strict=True):
-        assert relative_error(one, other.view_as(one)) < 1e-10
+        assert relative_error(one, other.reshape(one.shape)) < 1e-10
 
 
 def heads_of(model: CfC, x: Tensor, h: Tensor) -> tuple[Tensor, ...]:
     """f_1, f_2, a, b from their definition."""
     layer = model.layers[0]
-    v = layer.act(layer.input(torch.cat([x, h], dim=1)))
+    v = layer.act(x @ layer.input.T + h @ layer.recurrent + layer.bias)
     f_1, f_2, a, b = layer.heads(v).chunk(4, dim=1)
     return torch.tanh(f_1), torch.tanh(f_2), a, b
 
