@@ -146,3 +146,13 @@ def test_a_series_is_answered_from_its_last_observation() -> None:
     shorter = torch.cat([torch.tensor([7]), lengths[1:]])
     model = build("series")
     assert relative_error(model(batch_of(cut, times, lengths)), model(batch_of(values, times, shorter))) < TIGHT
+
+
+@pytest.mark.parametrize("answer", ["step", "query"])
+def test_before_any_observation_time_does_not_matter(answer: str) -> None:
+    values, times, lengths = arrays(5, empty=False)
+    values[0] = torch.nan
+    batch = batch_of(values, times, lengths)
+    y = build(answer)(batch.with_queries(batch.times) if answer == "query" else batch)
+    assert relative_error(y[0], y[0, :1].expand(12, -1)) < TIGHT
+    assert relative_error(y[1], y[1, :1].expand(12, -1)) > 1e-3
