@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lformer.baselines.model import BaselineModel, state_after
+from lformer.baselines.model import BaselineModel, full_precision, state_after
 from lformer.batch import IrregularBatch
 from lformer.nn.query import rows_until
 from lformer.nn.rows import Encoded
@@ -34,13 +34,18 @@ class Evolving(BaselineModel):
 
     def read(self, batch: IrregularBatch, encoded: Encoded) -> Tensor:
         """(B, D), (B, L, D) or (B, Q, D) as `config.answer` says."""
-        x = self.embed_rows(encoded.rows, batch)
+        x, dtype = self.embed_rows(encoded.rows, batch), encoded.rows.dtype
+        asked = None if batch.query_times is None else self.embed_queries(batch, encoded).to(dtype)
+        with full_precision(x.device):
+            return self._read(x.to(dtype), asked, batch)
+
+    def _read(self, x: Tensor, asked: Tensor | None, batch: IrregularBatch) -> Tensor:
         filled = filled_rows(batch)
         states = self.states(filled.first(x), self.typical(filled.deltas, x))
-        if batch.query_times is not None:
+        if asked is not None and batch.query_times is not None:
             count = filled.until(rows_until(batch.times, batch.lengths, batch.query_times))
             since = self.typical(filled.since(batch.query_times, count), x)
-            return self.evolve(self.embed_queries(batch, encoded), since, [state_after(s, count) for s in states])
+            return self.evolve(asked, since, [state_after(s, count) for s in states])
         if self.config.answer == "series":
             return state_after(states[-1], filled.so_far[:, -1:]).squeeze(1)
         after = [state_after(s, filled.so_far) for s in states]

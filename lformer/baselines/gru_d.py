@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from lformer.baselines.model import BaselineConfig, BaselineModel, state_after
+from lformer.baselines.model import BaselineConfig, BaselineModel, full_precision, state_after
 from lformer.batch import IrregularBatch
 from lformer.nn.dropout import Dropout
 from lformer.nn.known import Known, follow, nothing_known
@@ -68,14 +68,16 @@ class GRUD(BaselineModel):
         now = known.after_rows()
         filled = self.fill(values, observed, now.latest, now.seen > 0, ages)
         x, shown = self.embed_rows(_with_first(encoded.rows, filled), batch), observed.to(values.dtype)
-        for layer in self.layers:
-            x = layer(x, shown, ages)
-        if batch.query_times is not None:
-            count = rows_until(batch.times, batch.lengths, batch.query_times)
-            last = self.layers[-1]
-            assert isinstance(last, GRUDLayer)
-            x = last.decay(self._ages(known.at(count), batch.query_times, batch)) * state_after(x, count)
-        elif self.config.answer == "series":
+        with full_precision(x.device):
+            x = x.to(values.dtype)
+            for layer in self.layers:
+                x = layer(x, shown, ages)
+            if batch.query_times is not None:
+                count = rows_until(batch.times, batch.lengths, batch.query_times)
+                last = self.layers[-1]
+                assert isinstance(last, GRUDLayer)
+                x = last.decay(self._ages(known.at(count), batch.query_times, batch)) * state_after(x, count)
+        if self.config.answer == "series":
             x = state_after(x, batch.lengths[:, None]).squeeze(1)
         return self.dropout(x)
 
@@ -94,6 +96,9 @@ class GRUD(BaselineModel):
         """(B, L, C) values as the rows show them, 0 where nothing was observed, and what was; nothing is on padding."""
         if self.config.embedder != "frames":
             return self.rows.scaled(batch)
+        if batch.values.shape[2:] != self.embedder.shape:
+            found = tuple(batch.values.shape[2:])
+            raise ValueError(f"the model was built for rows of shape {self.embedder.shape}; got {found}.")
         observed = (batch.observed & batch.valid[:, :, None, None]).flatten(2)
         return torch.where(observed, batch.values.flatten(2), 0), observed
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -144,6 +146,11 @@ class BaselineModel(nn.Module):
 
     def _embed(self, rows: Tensor, times: Tensor) -> Tensor:
         return self.embedder(rows, times / self.rows.interval if self.config.time_embedding == "relative" else times)
+
+
+def full_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """Inside, autocast is off: small errors of a state add up over the rows of a series."""
+    return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else nullcontext()
 
 
 def state_after(rows: Tensor, count: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lformer import metrics
 from lformer.baselines.evolving import filled_rows
-from lformer.baselines.model import BaselineConfig, BaselineModel
+from lformer.baselines.model import BaselineConfig, BaselineModel, full_precision
 from lformer.batch import IrregularBatch
 from lformer.nn.attention import one_of
 from lformer.nn.query import rows_until
@@ -124,6 +124,10 @@ class RKN(BaselineModel):
     def believe(self, batch: IrregularBatch, encoded: Encoded) -> Belief:
         """(B, ...), (B, L, ...) or (B, Q, ...), the belief about what is asked for."""
         x = self.embed_rows(encoded.rows, batch)
+        with full_precision(x.device):
+            return self._believe(x.to(self.initial.dtype), batch)
+
+    def _believe(self, x: Tensor, batch: IrregularBatch) -> Belief:
         start, rows = self.initial_belief(x), self.filter(x, batch)
         if batch.query_times is None and self.config.answer == "step":
             return rows

@@ -90,6 +90,20 @@ def test_a_recorded_step_has_the_gradients_of_an_ordinary_one(name: str, answer:
         assert relative_error(parameter.grad, gradient) < 1e-10
 
 
+@every_one
+@every_answer
+def test_under_autocast_the_state_is_kept_in_full_precision(name: str, answer: str) -> None:
+    model, batch = build(name, answer).float(), batch_of(answer)
+    batch = replace(batch, values=batch.values.float(), deltas=batch.deltas.float())
+    kept = []
+    model.head.register_forward_pre_hook(lambda _, given: kept.append(given[0].dtype))
+    known = counted(model, batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert relative_error(counted(model, batch).float(), known) < 0.1
+    if name != "rkn-dt":  # whose mean passes its decoder before the head
+        assert kept == [torch.float32] * 2
+
+
 def test_the_trainer_fits_statistics_and_minimises_the_loss_that_a_model_brings() -> None:
     splits = data.load("spiral-0.02", steps=2)
     task, config = tasks.for_splits(splits), TrainConfig(epochs=1, device="cpu")
