@@ -112,7 +112,7 @@ class CfCLayer(nn.Module):
             for weight in (whole.weight, *(layer.weight for layer in self.deeper), *self.heads.weight.split(D)):
                 nn.init.xavier_uniform_(weight)
             from_x, from_h = whole.weight.split(D, dim=1)
-        self.input, self.recurrent = nn.Parameter(from_x.clone()), nn.Parameter(from_h.T.clone())
+        self.input, self.recurrent = nn.Parameter(from_x.clone()), nn.Parameter(from_h.T.contiguous())
         self.bias = whole.bias
         if config.mode == "pure":
             self.rate = nn.Parameter(torch.zeros(D))
