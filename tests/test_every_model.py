@@ -21,6 +21,8 @@ TRAINED = {name: entry for name, entry in BASELINES.items() if not issubclass(en
 MODELS: dict[str, tuple[type[nn.Module], type[Any]]] = {"lformer": (LFormer, LFormerConfig), **TRAINED}
 VARIANTS: dict[str, list[dict[str, object]]] = {  # choices beside the defaults that read time or padding differently
     "lformer": [{"causal": True, "gate_norm": "prefix", "time_embedding": "sinusoidal", "pooling": "mean_last_max"}],
+    "cfc": [{"mode": "no_gate", "depth": 1, "backbone_layers": 2}, {"mixed_memory": True}],
+    "rkn-dt": [{"normalise": "post", "depth": 1}],
     "transformer": [{"positions": "time"}, {"positions": "none", "norm_first": False}],
     "lru": [{"time_channel": True}],
     "s5": [{"discretisation": "bilinear", "hippo_blocks": 2, "time_channel": True}],
@@ -29,15 +31,13 @@ VARIANTS: dict[str, list[dict[str, object]]] = {  # choices beside the defaults 
     "rformer": [{"level": 3, "patches": "local"}, {"univariate": False, "shared": True, "mapped": False, "windows": 5}],
 }
 SMALL: dict[str, dict[str, object]] = {  # sizes beside the width that cost time here
+    "cfc": {"backbone": 12},
+    "rkn-dt": {"state": 8, "transitions": 3, "band": 2},
     "mtand": {"references": 8, "time_width": 16, "generator": 8},
     "rformer": {"windows": 6},
 }
-LOOKS_AHEAD = {
-    "lformer",
-    "transformer",
-    "mtand",
-    "rformer",
-}  # their rows read later ones, unless a choice says otherwise
+LOOKS_AHEAD = {"lformer", "transformer", "mtand", "rformer"}  # rows read later ones, unless a choice says otherwise
+FILLING_IN = {"gru-d"}  # these ask what was observed whatever the rows show
 CASES = [(name, {}) for name in MODELS]
 CASES += [(name, choices) for name in MODELS for choices in VARIANTS.get(name, [])]
 CASES += [(name, {"rows": rows}) for name in MODELS for rows in ("observed", "carried")]
@@ -83,6 +83,13 @@ def of_series(made: Arrays, series: Tensor | list[int]) -> Arrays:
     return {key: array[series] for key, array in made.items()}
 
 
+def task_of(answer: str, outputs: int) -> tasks.Task:
+    """Numbers to be learned, wherever they are asked for."""
+    if answer == "query":
+        return tasks.records("extrapolate", outputs, "query")
+    return tasks.regress(outputs) if answer == "series" else tasks.regress_points(outputs)
+
+
 def answers(model: nn.Module, batch: IrregularBatch) -> Tensor:
     """The answers that count: those at padding rows are set to 0."""
     y = model(batch)
@@ -93,7 +100,18 @@ def answers(model: nn.Module, batch: IrregularBatch) -> Tensor:
 
 
 def gradients(model: nn.Module, y: Tensor) -> list[Tensor]:
-    return list(torch.autograd.grad(y.sin().sum(), list(model.parameters())))
+    """Of every parameter, zeros where an answer does not depend on it."""
+    return list(torch.autograd.grad(y.sin().sum(), list(model.parameters()), materialize_grads=True))
+
+
+def idle(model: nn.Module, batch: IrregularBatch) -> list[str]:
+    """The parameters that do not learn from a batch."""
+    y = answers(model, batch)
+    if hasattr(model, "training_loss"):  # which may read more of the model than its answers do
+        task = task_of(model.config.answer, y.shape[-1])
+        y = y + model.training_loss(task, replace(batch, targets=torch.zeros_like(y)))
+    found = gradients(model, y)
+    return [key for (key, _), g in zip(model.named_parameters(), found, strict=True) if not bool(g.abs().max() > 1e-9)]
 
 
 def assert_same(model: nn.Module, actual: IrregularBatch, expected: IrregularBatch, tolerance: float = TIGHT) -> None:
@@ -186,10 +204,7 @@ def test_the_time_origin_changes_nothing(name: str, choices: dict[str, object], 
 @every_model
 @every_answer
 def test_every_parameter_learns(name: str, choices: dict[str, object], answer: str) -> None:
-    model = build(name, answer, choices)
-    found = gradients(model, answers(model, whole(arrays(answer))))
-    idle = [key for (key, _), g in zip(model.named_parameters(), found, strict=True) if not bool(g.abs().max() > 1e-9)]
-    assert idle == []
+    assert idle(build(name, answer, choices), whole(arrays(answer))) == []
 
 
 @every_model
@@ -302,11 +317,7 @@ def test_it_learns_the_level_of_a_series(name: str, choices: dict[str, object], 
     targets = level.float().expand(16, 12, 1)[:, : shape[1]] if len(shape) == 3 else level.float()[:, 0]
     counted = batch.valid[..., None] if answer == "step" else torch.ones(shape, dtype=torch.bool)
     batch = replace(batch, targets=targets, targets_observed=counted)
-    task = {
-        "series": tasks.regress(1),
-        "step": tasks.regress_points(1),
-        "query": tasks.records("extrapolate", 1, "query"),
-    }[answer]
+    task = task_of(answer, 1)
 
     torch.manual_seed(0)
     model, config = MODELS[name]
@@ -362,10 +373,11 @@ def test_embedder_and_head_are_those_of_lformer(name: str, embedder: str) -> Non
 @pytest.mark.parametrize("rows", ["values", "observed", "carried"])
 def test_a_missing_value_differs_from_a_zero_only_if_shown(name: str, answer: str, rows: str) -> None:
     made = arrays(answer)
-    zeros = torch.nan_to_num(made["values"], nan=0.0)
+    empty = made["values"].isnan().all(dim=2, keepdim=True)  # a model may pass over rows without an observation
+    zeros = torch.where(empty, torch.nan, torch.nan_to_num(made["values"], nan=0.0))
     model = build(name, answer, {"rows": rows})
     change = relative_error(answers(model, whole(made, values=zeros)), answers(model, whole(made)))
-    assert (change == 0) if rows == "values" else (change > 1e-3)
+    assert (change == 0) if rows == "values" and name not in FILLING_IN else (change > 1e-3)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -430,7 +442,7 @@ def test_neither_padding_nor_company_changes_a_guess(name: str, answer: str, per
     order = torch.tensor([2, 0, 3, 1])
     known = answers(model, whole(made))
     assert relative_error(answers(model, whole(of_series(made, order))), known[order]) < TIGHT
-    assert all(bool(g.abs().max() > 1e-9) for g in gradients(model, known))
+    assert idle(model, whole(made)) == []
 
 
 @pytest.mark.parametrize("name", TRAINED)

@@ -10,13 +10,16 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from lformer.baselines.boosting import Boosting, BoostingConfig
+from lformer.baselines.cfc import CfC, CfCConfig
 from lformer.baselines.fitted import FittedAtOnce
+from lformer.baselines.gru_d import GRUD, GRUDConfig
 from lformer.baselines.lru import LRU, LRUConfig
 from lformer.baselines.model import BaselineConfig, BaselineModel, Frame
 from lformer.baselines.mtand import MTAND, MTANDConfig
 from lformer.baselines.naive import LastValue, LeastSquares, LinearInterpolation, NaiveConfig, SeriesMean
 from lformer.baselines.rformer import RFormer, RFormerConfig
-from lformer.baselines.rnn import GRU, GRUConfig
+from lformer.baselines.rkn import RKN, RKNConfig
+from lformer.baselines.rnn import GRU, GRUConfig, GRUdt, GRUdtConfig
 from lformer.baselines.s5 import S5, S5Config
 from lformer.baselines.selective import S6, Mamba, MambaConfig, S6Config
 from lformer.baselines.transformer import Transformer, TransformerConfig
@@ -37,6 +40,10 @@ class Baseline(NamedTuple):
 
 BASELINES: dict[str, Baseline] = {
     "gru": Baseline(GRU, GRUConfig),
+    "gru-dt": Baseline(GRUdt, GRUdtConfig),
+    "gru-d": Baseline(GRUD, GRUDConfig),
+    "cfc": Baseline(CfC, CfCConfig),
+    "rkn-dt": Baseline(RKN, RKNConfig),
     "transformer": Baseline(Transformer, TransformerConfig),
     "lru": Baseline(LRU, LRUConfig),
     "s5": Baseline(S5, S5Config),
@@ -54,8 +61,10 @@ BASELINES: dict[str, Baseline] = {
 __all__ = [
     "BASELINES",
     "GRU",
+    "GRUD",
     "LRU",
     "MTAND",
+    "RKN",
     "S5",
     "S6",
     "Baseline",
@@ -63,9 +72,14 @@ __all__ = [
     "BaselineModel",
     "Boosting",
     "BoostingConfig",
+    "CfC",
+    "CfCConfig",
     "FittedAtOnce",
     "Frame",
     "GRUConfig",
+    "GRUDConfig",
+    "GRUdt",
+    "GRUdtConfig",
     "LRUConfig",
     "LastValue",
     "LeastSquares",
@@ -76,6 +90,7 @@ __all__ = [
     "NaiveConfig",
     "RFormer",
     "RFormerConfig",
+    "RKNConfig",
     "S5Config",
     "S6Config",
     "SeriesMean",

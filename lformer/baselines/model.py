@@ -6,8 +6,9 @@ own way is a `Frame`.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -71,45 +72,62 @@ class BaselineConfig:
 
 
 class Frame(nn.Module):
-    """RowEncoder → `answers` of the model → head: for a model with an encoder of its own. It brings `answers`."""
+    """RowEncoder → `read` of the model → head: for a model with an encoder of its own. It brings `read`.
+
+    What the trainer looks for on a model: `fit_rows(batches)`, called once before training with the training part, for
+    statistics that are kept in buffers; `training_loss(task, batch)`, in place of the loss of the task; `recordable`,
+    True if a step depends on shapes alone, so that it may be replayed as a CUDA graph.
+    """
 
     def __init__(self, config: BaselineConfig) -> None:
         super().__init__()
         self.config = config
         self.rows = RowEncoder(config.inputs, config.rows, config.statics, config.persistence)
-        self.head = head(self.answer_width(), config.outputs, config.head_layers)
+        self.head = head(self.read_width(), config.outputs, config.head_layers)
         self.persistence = (
             None if config.persistence == "none" else start_from_guess(self.head, config.inputs, config.persistence)
         )
 
-    def answer_width(self) -> int:
-        """D of `answers`; called once `config` and `rows` are there."""
+    def read_width(self) -> int:
+        """D of `read`; called once `config` and `rows` are there."""
         return self.config.width
 
-    def answers(self, batch: IrregularBatch, encoded: Encoded) -> Tensor:
-        """(B, D), (B, L, D) or (B, Q, D) as `config.answer` says, what the head answers from. L is at least 1."""
+    def read(self, batch: IrregularBatch, encoded: Encoded) -> Tensor:
+        """What the head answers from: (B, D), (B, L, D) or (B, Q, D) as `config.answer` says.
+
+        `batch` has at least one row, and `encoded` are its rows before any embedder.
+        """
         raise NotImplementedError(f"{type(self).__name__} must say what it answers from.")
 
     def forward(self, batch: IrregularBatch) -> Tensor:
         """(B, O), (B, L, O) or (B, Q, O) as `config.answer` says."""
-        check_answer(self.config.answer, batch)
-        L = batch.values.shape[1]
-        batch = batch if L else _one_padding_row(batch)
-        encoded = self.rows(batch)
-        answers = self._from_guess(self.head(self.answers(batch, encoded)), batch, encoded)
-        return answers[:, :L] if self.config.answer == "step" else answers
+        whole, encoded = self.encode(batch)
+        return self.asked_for(self.answer(self.read(whole, encoded), whole, encoded), batch)
 
-    def _from_guess(self, answers: Tensor, batch: IrregularBatch, encoded: Encoded) -> Tensor:
+    def encode(self, batch: IrregularBatch) -> tuple[IrregularBatch, Encoded]:
+        """The batch, with a row of padding if it has no row at all, and its rows before any embedder."""
+        check_answer(self.config.answer, batch)
+        whole = batch if batch.values.shape[1] else _one_padding_row(batch)
+        return whole, self.rows(whole)
+
+    def answer(self, read: Tensor, batch: IrregularBatch, encoded: Encoded) -> Tensor:
+        """(..., D) -> (..., O), through the head, and added to the guess if answers start from one."""
+        answers: Tensor = self.head(read)
         if self.persistence is None:
             return answers
         return answers + guess(self.persistence, batch, encoded, self.rows.interval)
+
+    def asked_for(self, answers: Tensor, batch: IrregularBatch) -> Tensor:
+        """The answers without that at the row of padding which `encode` may have added."""
+        return answers[:, : batch.values.shape[1]] if self.config.answer == "step" else answers
 
 
 class BaselineModel(Frame):
     """RowEncoder → Embedder → `mix` of the model → one answer per series, row or query. A model brings `mix`.
 
     It may also bring its own `series` (default: the mean over the valid rows) and `queries` (default: the result at the
-    latest row that is not later than the query; right for models whose rows do not look ahead).
+    latest row that is not later than the query; right for models whose rows do not look ahead). A model that needs more
+    than embedded rows, such as the raw values and what was observed, brings `read` instead of all three.
     """
 
     def __init__(self, config: BaselineConfig) -> None:
@@ -137,14 +155,22 @@ class BaselineModel(Frame):
         """(B, L, D) embedded rows, (B, Q, D) embedded rows of the queries, (B, Q) -> (B, Q, D), to answer them from."""
         return state_after(self.mix(x, batch), rows_until(batch.times, batch.lengths, query_times))
 
-    def answers(self, batch: IrregularBatch, encoded: Encoded) -> Tensor:
-        """(B, D), (B, L, D) or (B, Q, D)"""
-        x = torch.where(batch.valid[..., None], self._embed(encoded.rows, batch.times), 0)
+    def read(self, batch: IrregularBatch, encoded: Encoded) -> Tensor:
+        """(B, D), (B, L, D) or (B, Q, D) as `config.answer` says."""
+        x = self.embed_rows(encoded.rows, batch)
         if batch.query_times is not None:
-            asked = self._embed(self.rows.queries(batch, encoded), batch.query_times)
-            return self.queries(x, asked, batch, batch.query_times)
+            return self.queries(x, self.embed_queries(batch, encoded), batch, batch.query_times)
         rows = self.mix(x, batch)
         return self.series(rows, batch) if self.config.answer == "series" else rows
+
+    def embed_rows(self, rows: Tensor, batch: IrregularBatch) -> Tensor:
+        """(B, L, W) -> (B, L, D), 0 on padding."""
+        return torch.where(batch.valid[..., None], self._embed(rows, batch.times), 0)
+
+    def embed_queries(self, batch: IrregularBatch, encoded: Encoded) -> Tensor:
+        """(B, Q, D), rows at the query times in which nothing was observed."""
+        assert batch.query_times is not None
+        return self._embed(self.rows.queries(batch, encoded), batch.query_times)
 
     def _embed(self, rows: Tensor, times: Tensor) -> Tensor:
         if self.config.time_channel:
@@ -187,6 +213,11 @@ class Clock(NamedTuple):
     def __call__(self, times: Tensor) -> Tensor:
         """(B, N) -> (B, N)"""
         return (times - self.start) / self.unit
+
+
+def full_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """Inside, autocast is off: small errors of a state add up over the rows of a series."""
+    return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else nullcontext()
 
 
 def state_after(rows: Tensor, count: Tensor) -> Tensor:

@@ -84,7 +84,7 @@ class MTAND(Frame):
         D, G = config.width, config.generator
         self.channels = Channels(self.rows, config)
         self.time = TimeFeatures(config.time_width)
-        self.encode = TimeAttention(config.time_width, config.heads, self.channels.width, D)
+        self.attend = TimeAttention(config.time_width, config.heads, self.channels.width, D)
         self.references = config.references
         self.decodes = config.answer == "query" or (config.answer == "step" and config.points == "decoder")
         if config.answer == "series":
@@ -94,27 +94,27 @@ class MTAND(Frame):
         if self.decodes:
             self.latent = nn.Sequential(nn.Linear(2 * D, G), nn.ReLU(), nn.Linear(G, config.latent))
             self.generate = BothWays(config.latent, G, config.depth)
-            self.decode = TimeAttention(config.time_width, config.heads, 2 * G, D)
+            self.attend_back = TimeAttention(config.time_width, config.heads, 2 * G, D)
         elif config.answer == "step":
             self.narrow = nn.Linear(2 * D, D)
 
-    def answers(self, batch: IrregularBatch, encoded: Encoded) -> Tensor:
+    def read(self, batch: IrregularBatch, encoded: Encoded) -> Tensor:
         """(B, D), (B, L, D) or (B, Q, D)"""
         x = self.channels(encoded.rows)
         clock = Clock.of(batch, self.rows.span)
         rows = self.time(clock(batch.times).to(x.dtype))  # (B, L, E)
         there = self._there(batch, x)
         if self.config.answer == "step" and not self.decodes:
-            return self.narrow(self.both_ways(self.encode(rows, rows, x, there), batch.lengths))
+            return self.narrow(self.both_ways(self.attend(rows, rows, x, there), batch.lengths))
         moments = torch.linspace(0, 1, self.references, device=x.device, dtype=clock.start.dtype)
         references = self.time(clock(clock.start + moments * (clock.end - clock.start)).to(x.dtype))  # (B, R, E)
-        attended = self.encode(references, rows, x, there)  # (B, R, D)
+        attended = self.attend(references, rows, x, there)  # (B, R, D)
         if not self.decodes:
             return self.forwards(attended)[0][:, -1]
         full = attended.new_full((len(attended),), self.references, dtype=torch.int64)
         generated = self.generate(self.latent(self.both_ways(attended, full)), full)  # (B, R, 2 G)
         asked = rows if batch.query_times is None else self.time(clock(batch.query_times).to(x.dtype))
-        return self.decode(asked, references, generated, torch.ones_like(generated))
+        return self.attend_back(asked, references, generated, torch.ones_like(generated))
 
     def _there(self, batch: IrregularBatch, x: Tensor) -> Tensor:
         """(B, L, W) 1 where a channel may be attended: beside the observed values, what was observed and statics."""

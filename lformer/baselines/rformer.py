@@ -84,13 +84,13 @@ class RFormer(Frame):
 
     def __init__(self, config: RFormerConfig) -> None:
         super().__init__(config)
-        D = self.answer_width()
+        D = self.read_width()
         self.channels = Channels(self.rows, config)
         self.position = nn.Embedding(config.windows + (config.answer == "query"), config.positions)
         self.map = nn.Sequential(nn.Linear(self._token_width(), D), nn.LayerNorm(D)) if config.mapped else nn.Identity()
         self.layers = nn.ModuleList(Layer(D, config.heads) for _ in range(1 if config.shared else config.depth))
 
-    def answer_width(self) -> int:
+    def read_width(self) -> int:
         """D, of the Transformer."""
         return self.config.width if self.config.mapped else self._token_width()
 
@@ -101,7 +101,7 @@ class RFormer(Frame):
         one = channels * size(2, config.level) if config.univariate else size(channels + 1, config.level)
         return (2 * one if config.patches == "both" else one) + config.positions
 
-    def answers(self, batch: IrregularBatch, encoded: Encoded) -> Tensor:
+    def read(self, batch: IrregularBatch, encoded: Encoded) -> Tensor:
         """(B, D), (B, L, D) or (B, Q, D)"""
         config, clock = self.config, Clock.of(batch, self.rows.span)
         x = self._carried(batch, self.channels(encoded.rows))

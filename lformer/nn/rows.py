@@ -15,7 +15,7 @@ are known in advance, to every row and query.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -73,6 +73,14 @@ def check_rows(config: RowConfig) -> None:
             f"step or query with as many outputs as inputs; got answer={config.answer!r}, {config.outputs} outputs and "
             f"{config.inputs} inputs."
         )
+
+
+@runtime_checkable
+class FittedToRows(Protocol):
+    """A part of a model that learns statistics of the training rows, such as means, before any training step."""
+
+    def fit_rows(self, batches: Sequence[IrregularBatch]) -> None:
+        """Set them."""
 
 
 class Encoded(NamedTuple):
@@ -321,7 +329,10 @@ def checked_marks(marks: Tensor | None, count: int) -> Tensor:
 
 
 def fit_clock(model: nn.Module, batches: Sequence[IrregularBatch]) -> None:
-    """Tell every part of a model that asks for it how long a typical interval and a typical series are."""
+    """Tell every part of a model that asks for it how long a typical interval and a typical series are.
+
+    A part with `fit_rows(batches)` then learns what else it needs to know of the training rows.
+    """
     interval = median_interval(batches)
     span = max(median_span(batches), interval)
     for module in model.modules():
@@ -332,6 +343,9 @@ def fit_clock(model: nn.Module, batches: Sequence[IrregularBatch]) -> None:
                 module.own.fit([(*module.scaled(batch), batch.marks) for batch in batches])
     if isinstance(first := getattr(model, "first_interval", None), Tensor):
         first.fill_(interval)
+    for module in model.modules():
+        if isinstance(module, FittedToRows):
+            module.fit_rows(batches)
 
 
 def _last_time(batch: IrregularBatch, past: Past | None) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Literal
@@ -105,7 +106,9 @@ class _Objective(nn.Module):
 
 
 def _loss(task: Task, model: nn.Module, batch: IrregularBatch) -> Tensor:
-    return task.loss(task.predict(model, batch), batch)
+    """Of the task, or the model's own: `model.training_loss(task, batch)`, such as a likelihood that it models."""
+    own: Callable[[Task, IrregularBatch], Tensor] | None = getattr(model, "training_loss", None)
+    return task.loss(task.predict(model, batch), batch) if own is None else own(task, batch)
 
 
 def _worth_replaying(batch: IrregularBatch, device: torch.device) -> bool:

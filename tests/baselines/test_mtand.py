@@ -123,14 +123,14 @@ def _attended(model: MTAND, batch: IrregularBatch) -> Tensor:
         rows = model.time(batch.times[b, :n][None] / unit)[0]
         for r in range(7):
             moment = model.time(torch.tensor([[span * r / 6 / unit]]).double())[0, 0]
-            score = model.encode.key(rows) @ model.encode.query(moment) / math.sqrt(8)
+            score = model.attend.key(rows) @ model.attend.query(moment) / math.sqrt(8)
             both = []
             for source in (batch.values[b, :n], batch.observed[b, :n].double()):
                 for c in range(3):
                     seen = batch.observed[b, :n, c]
                     weight = score[seen].softmax(dim=0)
                     both.append((weight * source[seen, c]).sum() if bool(seen.any()) else torch.zeros(()).double())
-            result[b, r] = model.encode.out(torch.stack(both))
+            result[b, r] = model.attend.out(torch.stack(both))
     return result
 
 
