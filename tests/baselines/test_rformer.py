@@ -176,8 +176,8 @@ def test_a_layer_is_softmax_attention_to_itself_and_the_windows_before() -> None
 def test_as_published_the_transformer_is_as_wide_as_its_tokens_and_has_one_layer() -> None:
     published = {"mapped": False, "shared": True, "basepoint": False}
     uni = build(patches="global", **published)
-    assert uni.answer_width() == 3 * (2 + 4) + 10
-    assert build(patches="local", univariate=False, level=3, **published).answer_width() == 4 + 16 + 64 + 10
+    assert uni.read_width() == 3 * (2 + 4) + 10
+    assert build(patches="local", univariate=False, level=3, **published).read_width() == 4 + 16 + 64 + 10
     assert len(uni.layers) == 1
     twice, batch = uni(irregular_batch(seed=8)), irregular_batch(seed=8)
     once = build(patches="global", depth=1, **published)

@@ -90,7 +90,7 @@ def test_the_published_table_of_the_uea_sets() -> None:
         ("mamba", "ethanol"): (1e-3, 4, 64, 256, True, 4, 4),
         ("mamba", "scp1"): (1e-5, 2, 128, 16, False, 4, 1),
     }
-    names = ("depth", "width", "state", "time_channel", "blocks", "conv", "expand")
+    names = ("depth", "width", "state", "time_channel", "hippo_blocks", "conv", "expand")
     for (model, dataset), expected in printed.items():
         found = settings(model, dataset, "classify")
         assert (found.train["lr"], *(found.model[name] for name in names if name in found.model)) == expected
