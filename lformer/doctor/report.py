@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -29,12 +29,14 @@ class Finding:
         title: what.
         detail: how much and where, with examples.
         advice: what to do.
+        option: the same at the command line, if that is something else.
     """
 
     level: Level
     title: str
     detail: str
     advice: str
+    option: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +62,11 @@ class Report:
     def ok(self) -> bool:
         """True if training would work."""
         return all(finding.level != "error" for finding in self.findings)
+
+    def in_options(self) -> Report:
+        """The report for somebody at the command line, who has options and no Python."""
+        told = (replace(finding, advice=finding.option or finding.advice) for finding in self.findings)
+        return replace(self, findings=tuple(told))
 
     @property
     def verdict(self) -> str:
