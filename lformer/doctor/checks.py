@@ -19,6 +19,7 @@ from lformer.panel import MissingValues, Panel
 from lformer.panel.core import OnDuplicate
 from lformer.panel.long import check_names
 
+REFUSED = "Training refuses the table"
 TRIAL = 2 * 10**8  # cells of a panel that is built to see whether it can be
 
 
@@ -92,7 +93,7 @@ def _trial(build: Callable[[], Panel]) -> Iterator[Finding]:
             warnings.simplefilter("ignore")
             panel = build()
     except Exception as error:
-        yield Finding("error", "Training refuses the table", str(error), "Put right what the message names.")
+        yield Finding("error", REFUSED, str(error), "Put right what the message names.")
     else:
         yield from quick.copied(panel, quick.channels_of(panel)[0])
 

@@ -225,7 +225,7 @@ def _too_wide(path: Path, options: dict[str, Any], form: Form) -> str:
             if len(cells) > len(names):
                 return (
                     f"{path}, row {reader.line_num} has {len(cells)} cells, but there are {len(names)} names of "
-                    f'columns: {sep.join(cells)[:80]!r}. Text or numbers that hold {_spelt(sep)} need quotation '
+                    f"columns: {sep.join(cells)[:80]!r}. Text or numbers that hold {_spelt(sep)} need quotation "
                     'marks ("), or another separator between the cells, which --sep names.'
                 )
     return ""

@@ -13,6 +13,7 @@ from lformer.doctor.records import Records
 from lformer.doctor.report import Finding
 from lformer.doctor.words import SHOWN, counted, listed, number, percent
 
+ALONE = "A single series"
 TAIL = 10.0  # longest series to median
 WASTE = 0.5  # share of padding
 ROOMY = 4 * 2**30  # bytes of a panel that need a word
@@ -29,7 +30,7 @@ def _nothing_observed(records: Records, layout: Layout, figures: Figures) -> Ite
 def _alone(records: Records, layout: Layout, figures: Figures) -> Iterator[Finding]:
     if len(records.ids) == 1:
         yield Finding(
-            "error", "A single series",
+            "error", ALONE,
             f"There is no id but {records.ids[0]} in the {counted(len(records.owner), 'row')}; training needs other "
             "series to validate on.",
             "Check that the id column names the series. A long recording can be cut into several: panel.cut(length).",
