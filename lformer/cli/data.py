@@ -215,7 +215,7 @@ def doctor(
             missing_values=request.missing, batch_size=batch_size, on_duplicate=on_duplicate.value,
             trial=None if parts is None else lambda: plan.try_out(request, parts),
         )  # fmt: skip
-        report = replace(report, findings=(*found, *report.findings)).in_options()
+        report = replace(report, findings=(*found, *report.findings), name=str(file)).in_options()
         console.print(report, soft_wrap=True)
         if out is not None:
             report.html(out)

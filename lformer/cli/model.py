@@ -147,8 +147,9 @@ def fit(
             warnings.simplefilter("ignore", LosesToNaiveWarning)  # said below
             start = {} if unlabelled is None else {"pretrained": _pretrained(plan, request, unlabelled, training)}
             model = plan.estimator(**training, **start)
-            model.fit(panel[plan.train], plan.targets(plan.train))
-        found = _scores(model, plan)
+            with planning.naming(file):
+                model.fit(panel[plan.train], plan.targets(plan.train))
+                found = _scores(model, plan)
         artefact.save(model, out, columns)
     worse = scores.show(found, len(plan.train), len(plan.test))
     say(worse) if worse else None

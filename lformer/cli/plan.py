@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from sklearn.model_selection import train_test_split
 
-from lformer import estimators
 from lformer.cli import read_table
 from lformer.cli.common import Goal, UsageError, say
 from lformer.doctor import Form
@@ -111,7 +110,7 @@ class Plan:
         task: what to learn; None if nobody has said.
         panel: the series.
         truth: (n,) targets of the series, a list of (L_i,) of their rows, or None if their values are the targets.
-        train, test: positions of series.
+        train, test: positions of series; all to train on if there is no task.
         horizon: how far to forecast, in the unit of the panel.
     """
 
@@ -139,7 +138,11 @@ def plan(request: Request, parts: Parts) -> Plan:
     """Series, targets and split, or an error that says why there are none."""
     panel = read_table.series(parts.observations, request.columns, parts.covariates, request.missing, request.file)
     truth = _truth(request, parts, panel)
-    train, test = _split(panel, truth if parts.task is Goal.classify else None, request)
+    _require_enough(panel, request)
+    everyone = np.arange(len(panel))
+    train, test = everyone, everyone[:0]
+    if parts.task is not None:
+        train, test = _split(everyone, truth if parts.task is Goal.classify else None, request.seed)
     horizon = read_table.horizon(request.horizon, panel) if request.horizon else None
     return Plan(parts.task, panel, truth, train, test, horizon)
 
@@ -152,13 +155,15 @@ def try_out(request: Request, parts: Parts) -> Panel:
         trial = type(kind.__name__, (kind,), {"_begin": _stop})
         horizon = {} if found.horizon is None else {"horizon": found.horizon}
         estimator = trial(random_state=request.seed, missing_values=request.missing, device="cpu", **horizon)
-        with suppress(_ReadyError):
+        with suppress(_ReadyError), naming(request.file):
             estimator.fit(found.panel[found.train], found.targets(found.train))
     return found.panel
 
 
 def estimator_of(task: Goal) -> Any:
     """The class that learns it."""
+    from lformer import estimators  # late: a doctor who is told of no target does not need them
+
     return {
         Goal.classify: estimators.LFormerClassifier,
         Goal.regress: estimators.LFormerRegressor,
@@ -167,6 +172,15 @@ def estimator_of(task: Goal) -> Any:
         Goal.interpolate: estimators.LFormerInterpolator,
         Goal.forecast: estimators.LFormerForecaster,
     }[task]
+
+
+@contextmanager
+def naming(file: Path) -> Iterator[None]:
+    """What is wrong with the data of a file is said with its name."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
 
 
 class _ReadyError(Exception):
@@ -195,17 +209,21 @@ def _truth(request: Request, parts: Parts, panel: Panel) -> Any:
     return read_table.per_series(flat, panel)
 
 
-def _split(panel: Panel, classes: Array | None, request: Request) -> tuple[Array, Array]:
-    """Positions to train and to test on; every class keeps its share where each has members for both."""
-    n = len(panel)
-    if n < FEWEST:
+def _require_enough(panel: Panel, request: Request) -> None:
+    if len(panel) < FEWEST:
         raise ValueError(
-            f"{request.file}: at least {FEWEST} series are needed to train, validate and test; the table has {n}. "
-            f"Check that --id {request.columns['id']} names the column of the series."
+            f"{request.file}: at least {FEWEST} series are needed to train, validate and test; the table has "
+            f"{len(panel)}. Check that --id {request.columns['id']} names the column of the series."
         )
+
+
+def _split(everyone: Array, classes: Array | None, seed: int) -> tuple[Array, Array]:
+    """Positions to train and to test on; every class keeps its share where each has members for both."""
+    from sklearn.model_selection import train_test_split
+
     stratify = None
     if classes is not None:
         _, code, count = np.unique(classes, return_inverse=True, return_counts=True)
-        stratify = code if count.min() > 1 and len(count) <= HELD_OUT * n else None
-    train, test = train_test_split(np.arange(n), test_size=HELD_OUT, random_state=request.seed, stratify=stratify)
+        stratify = code if count.min() > 1 and len(count) <= HELD_OUT * len(everyone) else None
+    train, test = train_test_split(everyone, test_size=HELD_OUT, random_state=seed, stratify=stratify)
     return np.sort(train), np.sort(test)

@@ -40,16 +40,10 @@ def read(path: Path, columns: Mapping[str, Any], form: Form) -> pd.DataFrame:
 def require_columns(table: pd.DataFrame, names: list[str], place: Path) -> None:
     """Columns that the options name must be there."""
     if lost := [name for name in names if name not in table.columns]:
-        has = ", ".join(map(repr, table.columns))
-        sep = separator_of(list(table.columns))
-        raise UsageError(
-            f"{place} has no column {lost[0]!r}; it has {has}. "
-            + (
-                use_separator(sep)
-                if sep
-                else "Name the columns as the file does; without --channel, each is a channel."
-            )
-        )
+        missing = f"{place} has no column {lost[0]!r}; it has {', '.join(map(repr, table.columns))}."
+        if sep := separator_of(list(table.columns)):
+            raise ValueError(f"{missing} {use_separator(sep)}")
+        raise UsageError(f"{missing} Name columns as the file does; without --channel, each column is a channel.")
 
 
 def one_value(channel: str | None, value: list[str] | None) -> str | list[str] | None:

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 import numpy as np
 import pandas as pd
 
-from lformer.doctor.dates import read_stamps
+from lformer.doctor.dates import is_text, read_stamps
 from lformer.doctor.form import PLAIN, Form
 from lformer.doctor.ids import read_ids
 
@@ -83,15 +83,15 @@ def _text(path: Path, named: Sequence[str], time: str | None, form: Form) -> pd.
     as_text = [name for name in (*named, *([time] if form.dated else [])) if name in names]
     options: dict[str, Any] = {
         "sep": sep, "decimal": form.decimal, "thousands": form.thousands, "encoding": _encoding(form), "names": names,
-        "header": 0, "skiprows": above, "index_col": False, "dtype": dict.fromkeys(as_text, str), "na_values": na,
+        "header": 0, "skiprows": above, "index_col": False, "na_values": na,
         "keep_default_na": False, "low_memory": False,
     }  # fmt: skip
     try:
-        table = _parsed(path, options, form)
+        table = _parsed(path, options, as_text, form)
         table.index = _line_numbers(path, above, len(table), options, form)
         if len(blank := _blank(table)):  # they are left out before types are chosen: whole numbers stay whole
             kept = table.index.drop(blank)
-            table = _parsed(path, options | {"skiprows": [*range(above), *(line - 1 for line in blank)]}, form)
+            table = _parsed(path, options | {"skiprows": [*range(above), *(line - 1 for line in blank)]}, as_text, form)
             table.index = kept
     except pd.errors.ParserError as error:
         raise ValueError(_unparsed(path, options, form, str(error))) from None
@@ -100,17 +100,21 @@ def _text(path: Path, named: Sequence[str], time: str | None, form: Form) -> pd.
     return _without_counters(table)
 
 
-def _parsed(path: Path, options: dict[str, Any], form: Form) -> pd.DataFrame:
+def _parsed(path: Path, options: dict[str, Any], as_text: Sequence[str], form: Form) -> pd.DataFrame:
     """The table, unless a row has a cell for which there is no column; separators at the end of rows are no cells."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         try:
-            return pd.read_csv(path, **options)
+            table = pd.read_csv(path, **options)
         except pd.errors.ParserWarning:
             if wide := _too_wide(path, options, form):
                 raise ValueError(wide) from None
-        warnings.simplefilter("ignore", pd.errors.ParserWarning)
-        return pd.read_csv(path, **options)
+            warnings.simplefilter("ignore", pd.errors.ParserWarning)
+            table = pd.read_csv(path, **options)
+        for name in as_text:  # a column that holds any text is text as it is written; one of numbers is read again
+            if not is_text(table[name]):
+                table[name] = pd.read_csv(path, **options, usecols=[name], dtype=str)[name]
+    return table
 
 
 def _encoding(form: Form) -> str:
@@ -245,7 +249,7 @@ def separator_of(names: Sequence[Any]) -> str | None:
 def use_separator(sep: str) -> str:
     """What to do about it."""
     comma = ", and --decimal , if numbers have a decimal comma" if sep == ";" else ""
-    written = repr(sep) if sep != "\t" else "$'\\t', or call the file .tsv"
+    written = repr(sep) if sep != "\t" else "'\\t', or call the file .tsv"
     return f"Its cells seem to be separated by {_spelt(sep)}: give --sep {written}{comma}."
 
 

@@ -233,10 +233,11 @@ def _wide(table: pd.DataFrame, columns: Sequence[str]) -> tuple[list[Channel], l
     for name in columns:
         numbers, strange = _numbers(table[name], str(name))
         if strange and len(columns) > 1:
+            layout = _other_layout(table, columns, name)
             strange = [
                 replace(
                     f, advice=f"{f.advice} If it is no channel, leave it out of value (--value).",
-                    option=f"{f.option} {_other_layout(table, columns, name)}",
+                    option=f"{f.option} {layout}" if np.isfinite(numbers).any() else layout,
                 )
                 for f in strange
             ]  # fmt: skip

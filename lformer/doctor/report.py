@@ -50,6 +50,7 @@ class Report:
             unit of time), minimum, median, maximum, spread (robust standard deviation), outliers.
         unit: of times; "s" for stamps of a calendar, "" for numbers.
         sketch: what the pictures show; None if the table could not be read that far.
+        name: what the table is called.
     """
 
     findings: tuple[Finding, ...]
@@ -57,6 +58,7 @@ class Report:
     channels: pd.DataFrame
     unit: str = ""
     sketch: Sketch | None = None
+    name: str = "this table"
 
     @property
     def ok(self) -> bool:
@@ -73,7 +75,7 @@ class Report:
         """One sentence."""
         some = [counted(n, level) for level in LEVELS[:2] if (n := sum(f.level == level for f in self.findings))]
         rest = f" ({', '.join(some)})" if some else ""
-        return f"Training {'would work' if self.ok else 'would fail'} on this table{rest}."
+        return f"Training {'would work' if self.ok else 'would fail'} on {self.name}{rest}."
 
     def summary(self) -> list[tuple[str, str]]:
         """The figures in words: (what, how much)."""
