@@ -38,6 +38,10 @@ from lformer.tasks import Task
 ROUNDING = 1e-6  # share of the trained reach by which a query may seem to lie beyond it
 
 
+class ExtrapolationWarning(UserWarning):
+    """A forecast was asked for further ahead than training looked, and `extrapolate="warn"` allowed it."""
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class _RecordEstimator(LFormerEstimator):
     """What the two share: copies with hidden rows in training, queries in prediction."""
@@ -333,7 +337,7 @@ class LFormerForecaster(_RecordEstimator):
             )
             if self.extrapolate == "error":
                 raise ValueError(f'{message} Fit with a longer horizon, or allow it with extrapolate="warn".')
-            warnings.warn(message, stacklevel=3)
+            warnings.warn(message, ExtrapolationWarning, stacklevel=3)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 
 from lformer import Panel, scaling
-from lformer.estimators import LFormerForecaster, LFormerInterpolator, load
+from lformer.estimators import ExtrapolationWarning, LFormerForecaster, LFormerInterpolator, load
 from lformer.estimators.forecast import record_task
 from lformer.estimators.naive import LosesToNaiveWarning
 from lformer.parts import Targets
@@ -330,7 +330,7 @@ def test_forecasts_past_what_was_trained_are_refused_or_warned_of(horizon: float
     says = rf"2 of 10 series are asked further .* up to {trained} after .*; series 7 is asked {asked} "
     with pytest.raises(ValueError, match=says + r'after its own\. Fit with a longer horizon, or .*extrapolate="warn"'):
         model.predict(X, edge)
-    with pytest.warns(UserWarning, match=says):
+    with pytest.warns(ExtrapolationWarning, match=says):
         told = model.set_params(extrapolate="warn").predict(X, edge)
     assert [p.shape for p in told] == [(1, 2)] * 4 + [(2, 2)] + [(1, 2)] * 5
 

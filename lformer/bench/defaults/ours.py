@@ -11,6 +11,7 @@ from lformer.bench.defaults.classifiers import of_probabilities
 from lformer.bench.defaults.measures import Answers
 from lformer.bench.defaults.problem import Kind, Problem
 from lformer.estimators import (
+    ExtrapolationWarning,
     LFormerClassifier,
     LFormerForecaster,
     LFormerInterpolator,
@@ -36,7 +37,7 @@ class Defaults:
 
     def fit(self, problem: Problem) -> None:
         """Train. A forecaster is told how far ahead it will be asked, which is no setting but the question."""
-        asked = {"horizon": problem.horizon} if problem.kind == "forecast" else {}
+        asked = {"horizon": problem.horizon, "extrapolate": "warn"} if problem.kind == "forecast" else {}
         self._model = ESTIMATORS[problem.kind](**self._given, **asked)
         labels = (problem.labels,) if problem.kind in ("series", "rows") else ()
         with warnings.catch_warnings():
@@ -58,4 +59,6 @@ class Defaults:
         if problem.kind == "rows":
             return Answers(said=self._model.predict(test))
         times = [stamps(asked, begin, test.unit) for asked, begin in zip(problem.asked, test.origin, strict=True)]
-        return Answers(said=self._model.predict(test, query_times=times))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExtrapolationWarning)  # after a gap the same question reaches further
+            return Answers(said=self._model.predict(test, query_times=times))
