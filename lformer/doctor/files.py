@@ -17,6 +17,7 @@ import pandas as pd
 from lformer.doctor.dates import is_text, read_stamps
 from lformer.doctor.form import PLAIN, Form
 from lformer.doctor.ids import read_ids
+from lformer.panel import Array
 
 TEXT = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 LINES = (".jsonl", ".jsonl.gz")
@@ -88,10 +89,10 @@ def _text(path: Path, named: Sequence[str], time: str | None, form: Form) -> pd.
     }  # fmt: skip
     try:
         table = _parsed(path, options, as_text, form)
-        table.index = _line_numbers(path, above, len(table), options, form)
-        if len(blank := _blank(table)):  # they are left out before types are chosen: whole numbers stay whole
-            kept = table.index.drop(blank)
-            table = _parsed(path, options | {"skiprows": [*range(above), *(line - 1 for line in blank)]}, as_text, form)
+        table.index, places = _line_numbers(path, above, len(table), options, form)
+        if (blank := _blank(table)).any():  # they are left out before types are chosen: whole numbers stay whole
+            kept = table.index[~blank]
+            table = _parsed(path, options | {"skiprows": [*range(above), *places[blank]]}, as_text, form)
             table.index = kept
     except pd.errors.ParserError as error:
         raise ValueError(_unparsed(path, options, form, str(error))) from None
@@ -152,15 +153,19 @@ def _without_counters(table: pd.DataFrame) -> pd.DataFrame:
     return table.drop(columns=surplus) if surplus else table
 
 
-def _blank(table: pd.DataFrame) -> list[int]:
-    """Lines of separators alone, as spreadsheets write below a table."""
-    first = table.iloc[:, 0].isna().to_numpy()
-    some = table[first] if first.any() else table[:0]
-    return some.index[some.isna().all(axis=1)].tolist()
+def _blank(table: pd.DataFrame) -> Array:
+    """(R,) bool, rows of separators alone, as spreadsheets write below a table."""
+    blank: Array = table.iloc[:, 0].isna().to_numpy(copy=True)
+    if blank.any():
+        blank[blank] = table[blank].isna().all(axis=1)
+    return blank
 
 
-def _line_numbers(path: Path, above: int, rows: int, options: dict[str, Any], form: Form) -> pd.Index:
-    """The line on which each row begins, as an editor counts; they are looked up only if some are blank or long."""
+def _line_numbers(path: Path, above: int, rows: int, options: dict[str, Any], form: Form) -> tuple[pd.Index, Array]:
+    """The line on which each row begins, as an editor counts; and its place among all rows, blank ones too, from 0.
+
+    They are looked up only if some lines are blank, or some rows have several.
+    """
     plain = pd.RangeIndex(above + 2, above + 2 + rows)
     opened: Any = gzip.open if path.name.lower().endswith(".gz") else open
     with opened(path, "rb") as file:
@@ -168,15 +173,18 @@ def _line_numbers(path: Path, above: int, rows: int, options: dict[str, Any], fo
         while block := file.read(2**20):
             count, last = count + block.count(b"\n"), block[-1:]
     if count + (last != b"\n") == above + 1 + rows:
-        return plain
-    numbers, before = [], 0
+        return plain, np.asarray(plain) - 1
+    found, before = [], 0
     with _open(path, form) as lines:
         reader = csv.reader(lines, delimiter=options["sep"])
-        for cells in reader:
+        for place, cells in enumerate(reader):
             if len(cells) > 1 or "".join(cells).strip():
-                numbers.append(before + 1)
+                found.append((before + 1, place))
             before = reader.line_num
-    return pd.Index(numbers[1:]) if len(numbers) == 1 + rows else plain
+    if len(found) != 1 + rows:
+        return plain, np.asarray(plain) - 1
+    numbers, places = np.array(found[1:], np.int64).reshape(-1, 2).T
+    return pd.Index(numbers), places
 
 
 # -- what is wrong with a file

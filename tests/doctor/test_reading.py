@@ -39,6 +39,15 @@ def test_lines_are_counted_across_cells_that_hold_several(tmp_path: Path) -> Non
     assert table.index.tolist() == [2, 4]
 
 
+def test_blank_rows_go_and_no_other_where_cells_hold_several_lines(tmp_path: Path) -> None:
+    text = 'who,t,what,x\na,1,"k\nk",1\n,,,\na,2,k,2\n\nb,3,k,3\n,,,\nc,4,"k\nm",4\n'
+    table = read(tmp_path, text)
+    assert table["x"].tolist() == [1, 2, 3, 4]
+    assert table["t"].tolist() == [1, 2, 3, 4]
+    assert table.index.tolist() == [2, 5, 7, 9]
+    assert table["t"].dtype == int
+
+
 def test_the_index_that_pandas_writes_is_no_channel(tmp_path: Path) -> None:
     pd.DataFrame({"who": ["a", "b"], "t": [0.5, 1.5], "x": [1.0, 2.0]}).to_csv(tmp_path / "t.csv")
     assert read_table(tmp_path / "t.csv").columns.tolist() == ["who", "t", "x"]

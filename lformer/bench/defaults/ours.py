@@ -37,7 +37,7 @@ class Defaults:
 
     def fit(self, problem: Problem) -> None:
         """Train. A forecaster is told how far ahead it will be asked, which is no setting but the question."""
-        asked = {"horizon": problem.horizon, "extrapolate": "warn"} if problem.kind == "forecast" else {}
+        asked = {"horizon": problem.horizon} if problem.kind == "forecast" else {}
         self._model = ESTIMATORS[problem.kind](**self._given, **asked)
         labels = (problem.labels,) if problem.kind in ("series", "rows") else ()
         with warnings.catch_warnings():
@@ -59,6 +59,8 @@ class Defaults:
         if problem.kind == "rows":
             return Answers(said=self._model.predict(test))
         times = [stamps(asked, begin, test.unit) for asked, begin in zip(problem.asked, test.origin, strict=True)]
+        if problem.kind == "forecast":  # after a gap the same question reaches further
+            self._model.set_params(extrapolate="warn")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ExtrapolationWarning)  # after a gap the same question reaches further
+            warnings.simplefilter("ignore", ExtrapolationWarning)
             return Answers(said=self._model.predict(test, query_times=times))
