@@ -122,6 +122,16 @@ def test_the_doctor_knows_of_the_target_and_judges_as_fit_does(
         assert says in flat(fitted.output)
 
 
+def test_requests_that_the_table_shows_to_be_wrong(tmp_path: Path) -> None:
+    file = str(written(visits().drop(columns=["y", "age"]), tmp_path / "t.csv"))
+    for ask in ((*DOCTOR, file, *ASK[:4]), ("fit", file, *ASK[:4], "--out", str(tmp_path / "m"))):
+        assert "--horizon must be a number" in refused(*ask, "--task", "forecast", "--horizon", "2D", code=2)
+        assert "--target and --time both name the column 't'" in refused(*ask, "--target", "t", code=2)
+        assert "--static and --id both name the column 'who'" in refused(
+            *ask, "--task", "forecast", "--static", "who", code=2
+        )
+
+
 def test_without_a_target_one_row_or_series_does_not_train(tmp_path: Path) -> None:
     table = visits()
     for part, says in ((table[:1], "A single series"), (table[table["who"] == "7"], "A single series"),

@@ -40,6 +40,7 @@ from lformer.cli.common import (
 
 if TYPE_CHECKING:
     from lformer.data.dataset import Extra
+    from lformer.panel import Panel
 
 app = typer.Typer(no_args_is_help=True, help="Benchmark data sets, and a look at your own data.")
 
@@ -209,12 +210,24 @@ def doctor(
             raise
         except ValueError as error:
             found = [checks.Finding("error", REFUSED, str(error), "Put right what the message names.")]
+        wrong: list[UsageError] = []
+
+        def trial() -> "Panel":
+            try:
+                assert parts is not None
+                return plan.try_out(request, parts)
+            except UsageError as error:
+                wrong.append(error)
+                raise
+
         observations = plan.observations_of(request, table) if parts is None else parts.observations
         report = checks.examine(
             observations, id=id, time=time, channel=channel, value=request.columns["value"],
             missing_values=request.missing, batch_size=batch_size, on_duplicate=on_duplicate.value,
-            trial=None if parts is None else lambda: plan.try_out(request, parts),
+            trial=None if parts is None else trial,
         )  # fmt: skip
+        if wrong:  # what the series show to be a wrong request is one, whatever else was found
+            raise wrong[0]
         report = replace(report, findings=(*found, *report.findings), name=str(file)).in_options()
         console.print(report, soft_wrap=True)
         if out is not None:

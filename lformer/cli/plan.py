@@ -48,7 +48,11 @@ class Request:
 
     def check(self, *, open_end: bool = False) -> None:
         """Refuse what does not go together; with an `open_end` it may be left open what is to be learned."""
-        task = self.task
+        task, columns = self.task, self.columns
+        taken = {columns[name]: f"--{name}" for name in ("id", "time", "channel") if columns[name]}
+        for option, name in (("--target", self.target), *(("--static", name) for name in columns["static"])):
+            if name in taken and not (option == "--target" and self.targets):
+                raise UsageError(f"{option} and {taken[name]} both name the column {name!r}.")
         if task is not None and task.of_records:
             if self.target or self.targets:
                 raise UsageError(f"--task {task} learns from the values themselves; drop --target and --targets.")

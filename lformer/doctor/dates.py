@@ -26,7 +26,9 @@ def read_stamps(column: pd.Series[Any], form: Form, place: str) -> pd.Series[Any
         form: its `time_format` and `time_zone` count.
         place: what to call the column in an error.
     """
-    if form.time_format is None:
+    if getattr(column.dtype, "kind", "O") in "mM":  # of a file that knows types
+        stamps = column
+    elif form.time_format is None:
         stamps = _iso(column, form.time_zone, place) if is_text(column) else column
     else:
         stamps = _formatted(column, form.time_format, place)

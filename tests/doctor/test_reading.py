@@ -83,6 +83,18 @@ def test_a_zone_decides_between_stamps_with_and_without_an_offset(tmp_path: Path
     assert hours == ["10:00", "12:00", "06:30"]
 
 
+def test_dates_of_parquet_need_no_format(tmp_path: Path) -> None:
+    """As a model may remember one from a file of text."""
+    dates = pd.DataFrame({"who": ["a"], "t": pd.to_datetime(["2024-07-01 12:00"]), "x": [1.0]})
+    dates.to_parquet(tmp_path / "t.parquet")
+    form = Form(time_format="%d.%m.%Y", time_zone="Europe/Berlin")
+    read = read_table(tmp_path / "t.parquet", id="who", time="t", form=form)
+    assert read["t"].iloc[0] == pd.Timestamp("2024-07-01 10:00", tz="UTC")
+    whole = dates.assign(t=[20240701])
+    whole.to_parquet(tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet", time="t", form=Form(time_format="%Y%m%d"))["t"].iloc[0].day == 1
+
+
 @pytest.mark.parametrize("when", ["2024-03-31T02:30:00", "2024-10-27T02:30:00"])
 def test_an_hour_that_a_zone_skips_or_has_twice_is_named(tmp_path: Path, when: str) -> None:
     with pytest.raises(ValueError, match=r"t\.csv, column 't': 1 stamp happened twice or never .* row 3 holds 2024"):
