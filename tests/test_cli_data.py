@@ -125,6 +125,9 @@ def test_the_doctor_tells_by_exit_code_whether_training_would_work(home: Path) -
     assert (home / "report.html").read_text().lstrip().lower().startswith("<!doctype html")
     bad = call("data", "doctor", str(labs(home / "bad.csv", copies=2)), *options)
     assert bad.exit_code == 1
-    assert "on_duplicate" in flat(bad.output)
+    assert "choose with --on-duplicate mean or --on-duplicate last" in flat(bad.output)
+    merged = call("data", "doctor", str(home / "bad.csv"), *options, "--on-duplicate", "last")
+    assert merged.exit_code == 0
+    assert "Nothing to do: --on-duplicate last decides." in flat(merged.output)
     missing = call("data", "doctor", str(home / "nowhere.csv"), *options)
     assert missing.exit_code == 2

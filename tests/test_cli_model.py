@@ -118,7 +118,7 @@ def test_numbers_from_a_second_file_and_channels_in_columns(tmp_path: Path) -> N
     assert "MAE" in text
     assert json.loads((tmp_path / "model/estimator.json").read_text())["columns"] == {
         "id": "who", "time": "when", "channel": None, "value": ["k", "na"], "on_duplicate": "error",
-        "static": [],
+        "static": [], "id_type": "text", "time_format": None, "time_zone": None,
     }  # fmt: skip
     answers = predict(file)
     assert answers.columns.tolist() == ["who", "prediction"]
@@ -135,8 +135,10 @@ def test_a_channel_that_a_new_table_lacks_counts_as_unobserved_and_renamed_colum
     assert len(answers) == only["who"].nunique()
     extra = written(table.replace({"lab": {"na": "mg"}}), tmp_path / "mg.csv")
     text = refused("predict", str(tmp_path / "model"), str(extra), "--out", str(tmp_path / "p.csv"))
-    assert "channels ['mg'] are not among the ones listed: ['k', 'na']" in text
+    assert "mg.csv has channels that training did not have: 'mg'; the model knows k, na. --ignore-new-channels" in text
     assert not (tmp_path / "p.csv").exists()
+    without = predict(written(table[table["lab"] != "na"], tmp_path / "k.csv"))
+    pd.testing.assert_frame_equal(predict(extra, "--ignore-new-channels"), without)
 
 
 def test_numbered_classes_stay_whole_when_some_rows_lack_them(tmp_path: Path) -> None:
@@ -162,7 +164,9 @@ def test_targets_that_vary_or_are_missing_name_the_id(tmp_path: Path) -> None:
     assert "has no column 'outcome'; it has 'who', 'when'" in refused(*ask, "--target", "outcome", code=2)
     assert "Give --target COLUMN, or --targets FILE" in refused(*ask, code=2)
     few = written(pd.DataFrame({"who": ["p00"], "y": [1]}), tmp_path / "y.csv")
-    assert "the target has no entry for 39 of 40 ids, among them ['p01'" in refused(*ask, "--targets", str(few))
+    text = refused(*ask, "--targets", str(few))
+    assert "y.csv has no target for 39 of 40 ids of" in text
+    assert "among them ['p01', 'p02', 'p03', 'p04', 'p05']; it has ids such as ['p00']" in text
     two = written(pd.DataFrame({"who": ["p00"], "y": [1], "z": [1]}), tmp_path / "y.csv")
     assert "or choose one by --target; got ['y', 'z']" in refused(*ask, "--targets", str(two), code=2)
     assert not (tmp_path / "model").exists()
@@ -193,7 +197,10 @@ def test_duplicates_are_an_error_unless_a_way_is_chosen_which_predict_repeats(tm
     table = pd.concat([labs(), labs().assign(x=lambda t: t["x"] + 1)])
     file = written(table, tmp_path / "t.csv")
     ask = (*LONG, "--target", "state", "--task", "classify")
-    assert "must not occur twice" in refused("fit", str(file), *ask, "--out", str(tmp_path / "model"))
+    text = refused("fit", str(file), *ask, "--out", str(tmp_path / "model"))
+    assert re.search(
+        r"t\.csv: Duplicates\. \d+ \(id, time, channel\) occur more than once; .* --on-duplicate mean", text
+    )
     fit(file, *ask, "--on-duplicate", "mean")
     assert len(predict(file)) == 40
 
@@ -308,6 +315,7 @@ def test_row_targets_meet_their_rows(tmp_path: Path) -> None:
     assert [part.tolist() for part in per_series(flat, panel)] == [[13, 15], [21, 22]]
 
 
+@pytest.mark.filterwarnings("ignore:.* further ahead than training looked:UserWarning")
 @pytest.mark.parametrize("task", ["interpolate", "forecast"])
 def test_values_at_times_asked_for(tmp_path: Path, task: str) -> None:
     table = labs().drop(columns=["state", "score"])
@@ -319,13 +327,19 @@ def test_values_at_times_asked_for(tmp_path: Path, task: str) -> None:
     model = load(tmp_path / "model")
     assert task == "interpolate" or model.horizon == 12 * 3600
     panel = Panel.from_long(table, id="who", time="when", channel="lab", value="x")
-    told = predict(file, "--at", "2024-09-01", "--at", "2024-09-02T12:00:00Z")
+    late = ("--at", "2024-09-01", "--at", "2024-09-02T12:00:00Z")
+    if task == "forecast":
+        far = refused("predict", str(tmp_path / "model"), str(file), "--out", str(tmp_path / "p.csv"), *late)
+        assert "40 of 40 series are asked further ahead than training looked, which was up to" in far
+        assert "or allow it with --extrapolate warn." in far
+        model.set_params(extrapolate="warn")
+    told = predict(file, *late, "--extrapolate", "warn")
     assert told.columns.tolist() == ["who", "when", "k", "na"]
     assert len(told) == 80
     stamps = np.array(["2024-09-01", "2024-09-02T12:00:00"], "M8[s]")
     assert np.allclose(told[["k", "na"]], np.concatenate(model.predict(panel, stamps)), atol=1e-4)
     asked = pd.DataFrame({"who": ["p07", "p01", "p07"], "when": ["2024-09-03", "2024-09-01", "2024-09-01T00:00:00"]})
-    some = predict(file, "--queries", str(written(asked, tmp_path / "q.csv")))
+    some = predict(file, "--queries", str(written(asked, tmp_path / "q.csv")), "--extrapolate", "warn")
     assert some["who"].tolist() == ["p01", "p07", "p07"]
     assert pd.to_datetime(some["when"]).dt.day.tolist() == [1, 3, 1]
     same = told[(told["who"] == "p07") & (pd.to_datetime(told["when"]).dt.day == 1)]
@@ -381,7 +395,7 @@ def test_marks_for_missing_values_that_nobody_named_are_said(tmp_path: Path) -> 
     table = labs()
     text = fit(written(table.assign(x=table["x"].fillna(-9999)), tmp_path / "labs.csv"), *LONG, "--target", "state")
     assert "Marks for missing values" in text
-    assert "missing_values=-9999" in text
+    assert "If it does, give --missing-values -9999; if it is a real value, ignore this." in text
 
 
 def test_marks_that_are_no_numbers_are_a_wrong_request(tmp_path: Path) -> None:

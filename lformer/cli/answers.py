@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,23 @@ import numpy as np
 import pandas as pd
 
 from lformer.cli import read_table
-from lformer.cli.common import UsageError
+from lformer.cli.common import UsageError, say
 from lformer.panel import MissingValues, Panel
+from lformer.panel.zones import read_zone
 from lformer.sealed import write_whole
 
 
 def columns_of(model: Path, kept: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """Names of the columns of a new table: as given, else as the model has kept them since its fit."""
-    columns = {"channel": None, "value": None, "static": []} | kept | {key: name for key, name in given.items() if name}
+    empty: dict[str, Any] = {
+        "channel": None,
+        "value": None,
+        "static": [],
+        "id_type": "text",
+        "time_format": None,
+        "time_zone": None,
+    }
+    columns = empty | kept | {key: name for key, name in given.items() if name}
     value = columns["value"]
     columns["value"] = read_table.one_value(columns["channel"], [value] if isinstance(value, str) else value)
     lost = [f"--{key}" for key in ("id", "time") if not columns.get(key)]
@@ -26,11 +36,17 @@ def columns_of(model: Path, kept: dict[str, Any], given: dict[str, Any]) -> dict
 
 
 def new_series(
-    table: pd.DataFrame, columns: dict[str, Any], like: Any, missing: MissingValues, file: Path, free: bool
+    table: pd.DataFrame,
+    columns: dict[str, Any],
+    like: Any,
+    missing: MissingValues,
+    file: Path,
+    free: bool,
+    ignore_new: bool = False,
 ) -> Panel:
     """The series of a new table, with channels and unit `like` a panel or the features of a model.
 
-    A channel that has no column is unobserved, unless its column was asked for.
+    A channel that has no column is unobserved, unless its column was asked for; a new one is left out if `ignore_new`.
     """
     value = columns["value"]
     if isinstance(value, list) and free:
@@ -39,7 +55,28 @@ def new_series(
     named = [columns["id"], columns["time"], columns["channel"], *given]
     read_table.require_columns(table, [name for name in named if name], file)
     static, table = read_table.take_static(table, columns["id"], columns["static"], file)
-    return read_table.series(table, columns, static, missing, like.channels, like.unit or None)
+    table, columns = _known_channels(table, columns, like.channels, file, ignore_new)
+    return read_table.series(table, columns, static, missing, file, like.channels, like.unit or None)
+
+
+def _known_channels(
+    table: pd.DataFrame, columns: dict[str, Any], known: tuple[str, ...], file: Path, ignore_new: bool
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """The table and its columns without channels that training did not have."""
+    channel, value = columns["channel"], columns["value"]
+    names = value if channel is None else table[channel].dropna().unique().tolist()
+    new = [name for name in names or [] if str(name) not in known]
+    if new and not ignore_new:
+        raise ValueError(
+            f"{file} has channels that training did not have: {', '.join(map(repr, new[:5]))}; the model knows "
+            f"{', '.join(known[:8])}{', ...' if len(known) > 8 else ''}. --ignore-new-channels leaves them out."
+        )
+    if new:
+        say(f"Left out: {', '.join(map(repr, new[:5]))}{', ...' if len(new) > 5 else ''}, which training did not have.")
+        if channel is None:
+            return table, {**columns, "value": [name for name in names if name not in new]}
+        return table[~table[channel].isin(new)], columns
+    return table, columns
 
 
 def answer_table(estimator: Any, panel: Panel, columns: dict[str, Any]) -> pd.DataFrame:
@@ -47,7 +84,7 @@ def answer_table(estimator: Any, panel: Panel, columns: dict[str, Any]) -> pd.Da
     each_row = estimator.model_.config.answer == "step"
     answers: dict[str, Any] = {columns["id"]: np.repeat(panel.ids, panel.lengths) if each_row else panel.ids}
     if each_row:
-        answers[columns["time"]] = np.concatenate([stamps for stamps, _ in panel])
+        answers[columns["time"]] = _on_the_wall(np.concatenate([stamps for stamps, _ in panel]), panel.zone)
     join = np.concatenate if each_row else np.asarray
     if hasattr(estimator, "classes_"):
         probability = join(estimator.predict_proba(panel))
@@ -68,10 +105,36 @@ def asked_table(estimator: Any, panel: Panel, asked: list[Any], columns: dict[st
     values = np.concatenate(estimator.predict(panel, aware))
     answers = {
         columns["id"]: np.repeat(panel.ids, [len(stamps) for stamps in asked]),
-        columns["time"]: np.concatenate(asked),
+        columns["time"]: _on_the_wall(np.concatenate(asked), panel.zone),
     }
     return pd.DataFrame({**answers, **dict(zip(estimator.features_.channels, values.T, strict=True))})
 
 
+def _on_the_wall(stamps: Any, zone: str | None) -> Any:
+    """Dates in the time zone that they came in, with their offset."""
+    return stamps if zone is None else pd.DatetimeIndex(stamps, tz="UTC").tz_convert(read_zone(zone))
+
+
 def write(answers: pd.DataFrame, out: Path) -> None:
-    write_whole(out, lambda part: answers.to_csv(part, index=False))
+    """By the suffix of the file: text, lines of JSON, or Parquet."""
+    name = out.name.lower().removesuffix(".gz")
+    packed = "gzip" if out.name.lower().endswith(".gz") else None
+    if name.endswith(".parquet"):
+        try:
+            importlib.import_module("pyarrow")
+        except ImportError:
+            raise ImportError(f'{out} needs pyarrow to be written: pip install "lformer[data]"') from None
+        write_whole(out, lambda part: answers.to_parquet(part, index=False))
+    elif name.endswith(".jsonl"):
+        iso = answers.assign(**{k: _iso(answers[k]) for k in answers if answers[k].dtype.kind in "mM"})
+        write_whole(
+            out,
+            lambda part: iso.to_json(part, orient="records", lines=True, double_precision=15, compression=packed),
+        )
+    else:
+        sep = "\t" if name.endswith(".tsv") else ","
+        write_whole(out, lambda part: answers.to_csv(part, index=False, sep=sep, compression=packed))
+
+
+def _iso(stamps: pd.Series[Any]) -> pd.Series[Any]:
+    return stamps.map(lambda stamp: stamp.isoformat())

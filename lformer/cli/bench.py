@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from lformer.cli.common import clear_errors, console
+from lformer.cli.common import clear_errors, console, require_records
 
 if TYPE_CHECKING:
     from lformer.bench.engine import Outcome
@@ -65,7 +65,12 @@ def run(
     scaling: Annotated[
         str, typer.Option(help="published, or another of the data set, such as standard.")
     ] = "published",
-    epochs: Annotated[int | None, typer.Option(help="At most so many; the records are marked as smoke runs.")] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            help="Passes over the training part instead of the recipe's; the records are marked as smoke runs."
+        ),
+    ] = None,
     time_limit: Annotated[float | None, typer.Option(help="Seconds per cell, after which it is OOT.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes at a time; one per GPU if not given.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
@@ -147,8 +152,7 @@ def table(
             raise ValueError(f"--format must be markdown, latex or csv; got {form!r}.")
         if write is not None and form != "markdown":
             raise ValueError(f"--write fills a Markdown page; got --format {form}.")
-        if not out.is_dir():
-            raise ValueError(f"no records in {out}; make some with `lformer bench run --dataset spiral-0.02`.")
+        require_records(out)
         found = records.read_all(out)
         if write is not None:
             write.write_text(page.filled(write.read_text(encoding="utf-8"), found), encoding="utf-8")
@@ -168,6 +172,7 @@ def figures(
     from lformer.bench import records
 
     with clear_errors():
+        require_records(out)
         drawn = module.draw(records.read_all(out), to)
     for path in drawn:
         console.print(f"Figure: {path}")

@@ -1,5 +1,6 @@
 """`lformer data`: what there is, where it comes from, whether it is here, how to get it, and a look at your own."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,27 +11,42 @@ from rich.table import Table
 
 from lformer.cli.common import (
     ChannelColumn,
+    Decimal,
+    Encoding,
+    Horizon,
     IdColumn,
+    IdKind,
+    IdType,
     MissingNumbers,
+    MissingText,
+    OnDuplicate,
+    Sep,
+    StaticColumns,
     TableFile,
+    TargetColumn,
+    TargetsFile,
+    TaskName,
+    Thousands,
     TimeColumn,
+    TimeFormat,
+    TimeZone,
+    Twice,
+    UsageError,
     ValueColumns,
     clear_errors,
     console,
+    say,
 )
 
 if TYPE_CHECKING:
     from lformer.data.dataset import Extra
+    from lformer.panel import Panel
 
 app = typer.Typer(no_args_is_help=True, help="Benchmark data sets, and a look at your own data.")
 
 Name = Annotated[str, typer.Argument(help="Name of a data set, as `lformer data list` shows it.")]
 MARKS = {"complete": "[green]here", "partial": "[yellow]partial", "absent": "-", "generated": "[green]generated",
          "damaged": "[red]damaged"}  # fmt: skip
-
-
-def _say(text: str) -> None:
-    console.print(escape(text), soft_wrap=True, highlight=False)
 
 
 @app.command("list")
@@ -55,8 +71,8 @@ def list_sets() -> None:
                 notes += [f"{name}: split {', '.join(e.splits)} needs {e.name}, which is not here" for e in absent]
     console.print(table)
     for note in notes:
-        _say(note)
-    _say(f"Raw files: {raw_home()}. More of one: lformer data info NAME. Get one: lformer data fetch NAME.")
+        say(note)
+    say(f"Raw files: {raw_home()}. More of one: lformer data info NAME. Get one: lformer data fetch NAME.")
 
 
 @app.command()
@@ -86,7 +102,7 @@ def info(name: Name) -> None:
         if value:
             table.add_row(key, escape(str(value)))
     console.print(table)
-    _say(f'Use it: lformer.data.load("{name}", task="{card.tasks[0]}", seed=42)')
+    say(f'Use it: lformer.data.load("{name}", task="{card.tasks[0]}", seed=42)')
 
 
 def _extra(extra: "Extra", path: Path | None) -> str:
@@ -113,7 +129,7 @@ def fetch(
                 bar[file] = bars.add_task(file, total=total)
             bars.update(bar[file], completed=done, total=total)
 
-        manage.fetch(named(name), _say, report, again=again)
+        manage.fetch(named(name), say, report, again=again)
 
 
 @app.command()
@@ -125,7 +141,7 @@ def pack(
     from lformer.data import manage, named
 
     with clear_errors(), console.status(f"reading {path}"):
-        manage.pack(named(name), path, _say)
+        manage.pack(named(name), path, say)
 
 
 @app.command()
@@ -134,7 +150,7 @@ def verify(name: Name) -> None:
     from lformer.data import manage, named
 
     with clear_errors():
-        good = manage.verify(named(name), _say)
+        good = manage.verify(named(name), say)
     if not good:
         raise typer.Exit(1)
 
@@ -146,27 +162,76 @@ def doctor(
     time: TimeColumn,
     channel: ChannelColumn = None,
     value: ValueColumns = None,
+    target: TargetColumn = None,
+    targets: TargetsFile = None,
+    task: TaskName = None,
+    static: StaticColumns = None,
+    horizon: Horizon = None,
+    on_duplicate: OnDuplicate = Twice.error,
     missing_values: MissingNumbers = None,
+    sep: Sep = None,
+    decimal: Decimal = ".",
+    thousands: Thousands = None,
+    encoding: Encoding = "utf-8",
+    time_format: TimeFormat = None,
+    time_zone: TimeZone = None,
+    id_type: IdKind = IdType.text,
+    missing_text: MissingText = None,
+    seed: Annotated[int, typer.Option(help="Of the split, as in lformer fit.")] = 42,
     out: Annotated[Path | None, typer.Option("--out", help="Write a report with pictures to this HTML file.")] = None,
     batch_size: Annotated[int, typer.Option(help="Series per batch, for the estimate of padding.")] = 64,
 ) -> None:
-    """Look over your own data: gaps, duplicates, stamps, rates, missingness, padding.
+    """Look over your own data: gaps, duplicates, stamps, rates, missingness, padding, and the targets if you name them.
 
-    Exit code 0: training would work. 1: it would fail, and the report says why.
+    The verdict is that of lformer fit with the same options, up to the moment at which training would begin.
+
+    Exit code 0: training would work. 1: it would fail, and the report says why. 2: something is wrong with the request.
     """
     from lformer import doctor as checks
-    from lformer.cli import read_table
+    from lformer.cli import plan, read_table
+    from lformer.doctor.checks import REFUSED
 
     with clear_errors():
-        missing = read_table.missing_values(missing_values)
-        table = checks.read_table(file, time=time)
-        columns = value[0] if channel is not None and value else value or None
+        request = plan.Request(
+            file=file, task=task, target=target, targets=targets, horizon=horizon, seed=seed,
+            form=read_table.form(sep, decimal, thousands, encoding, time_format, time_zone, id_type, missing_text),
+            missing=read_table.missing_values(missing_values),
+            columns={"id": id, "time": time, "channel": channel, "value": read_table.one_value(channel, value),
+                     "static": static or [], "on_duplicate": on_duplicate.value},
+        )  # fmt: skip
+        request.check(open_end=True)
+    with clear_errors(code=1):
+        table = request.read()
+        found: list[checks.Finding] = []
+        parts = None
+        try:
+            parts = plan.take_apart(request, table)
+        except UsageError:
+            raise
+        except ValueError as error:
+            found = [checks.Finding("error", REFUSED, str(error), "Put right what the message names.")]
+        wrong: list[UsageError] = []
+
+        def trial() -> "Panel":
+            try:
+                assert parts is not None
+                return plan.try_out(request, parts)
+            except UsageError as error:
+                wrong.append(error)
+                raise
+
+        observations = plan.observations_of(request, table) if parts is None else parts.observations
         report = checks.examine(
-            table, id=id, time=time, channel=channel, value=columns, missing_values=missing, batch_size=batch_size
-        )
+            observations, id=id, time=time, channel=channel, value=request.columns["value"],
+            missing_values=request.missing, batch_size=batch_size, on_duplicate=on_duplicate.value,
+            trial=None if parts is None else trial,
+        )  # fmt: skip
+        if wrong:  # what the series show to be a wrong request is one, whatever else was found
+            raise wrong[0]
+        report = replace(report, findings=(*found, *report.findings), name=str(file)).in_options()
         console.print(report, soft_wrap=True)
         if out is not None:
             report.html(out)
-            _say(f"Report: {out}")
+            say(f"Report: {out}")
     if not report.ok:
         raise typer.Exit(1)

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from lformer.cli.common import clear_errors, console
+from lformer.cli.common import clear_errors, console, require_records
 
 if TYPE_CHECKING:
     from lformer.bench.defaults.run import Outcome
@@ -70,6 +70,7 @@ def defaults_table(
     from lformer.bench.defaults import records, table
 
     with clear_errors():
+        require_records(out)
         found = records.read_all(out)
         if write is None:
             print(table.tables(found))

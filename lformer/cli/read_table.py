@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from lformer import doctor
 from lformer.cli.common import UsageError
+from lformer.doctor import Form
+from lformer.doctor.checks import REFUSED
+from lformer.doctor.dates import read_stamps
+from lformer.doctor.files import KNOWN, is_known, separator_of, use_separator
+from lformer.doctor.ids import ids_like
+from lformer.doctor.series import ALONE
 from lformer.panel import Array, MissingValues, Panel
 from lformer.panel.stamps import as_stamps, one_of
 from lformer.panel.zones import zone_of
 
+if TYPE_CHECKING:
+    from lformer.cli.plan import Request
+
 FEW = 10  # at most so many different whole numbers are taken for classes
 
 
-def read(path: Path, time: str | None = None) -> pd.DataFrame:
-    """A CSV or Parquet file, with text in the column of stamps read as dates."""
+def read(path: Path, columns: Mapping[str, Any], form: Form) -> pd.DataFrame:
+    """The table of a file, with ids, channels and stamps as `columns` and the form say."""
+    if not is_known(path):
+        raise UsageError(f"expected a file that ends with {KNOWN}; got {path}.")
     if not path.exists():
         raise UsageError(f"No such file: {path}.")
-    return doctor.read_table(path, time=time)
+    named = {name: columns.get(name) for name in ("id", "time", "channel")}
+    return doctor.read_table(path, **named, form=form)
 
 
 def require_columns(table: pd.DataFrame, names: list[str], place: Path) -> None:
     """Columns that the options name must be there."""
     if lost := [name for name in names if name not in table.columns]:
-        raise UsageError(f"{place} has no column {lost[0]!r}; it has {', '.join(map(repr, table.columns))}.")
+        missing = f"{place} has no column {lost[0]!r}; it has {', '.join(map(repr, table.columns))}."
+        if sep := separator_of(list(table.columns)):
+            raise ValueError(f"{missing} {use_separator(sep)}")
+        raise UsageError(f"{missing} Name columns as the file does; without --channel, each column is a channel.")
 
 
 def one_value(channel: str | None, value: list[str] | None) -> str | list[str] | None:
@@ -54,20 +70,48 @@ def missing_values(texts: list[str] | None) -> list[float] | dict[str, list[floa
     return by_channel or everywhere or None
 
 
+def form(
+    sep: str | None,
+    decimal: str,
+    thousands: str | None,
+    encoding: str,
+    time_format: str | None,
+    time_zone: str | None,
+    id_type: str | None,
+    missing_text: list[str] | None,
+) -> Form:
+    """How a table is written, by the options."""
+    kind: Any = str(id_type or "text")
+    return Form(
+        sep={"\\t": "\t"}.get(sep or "", sep), decimal=decimal, thousands=thousands, encoding=encoding,
+        time_format=time_format, time_zone=time_zone, id_type=kind, missing_text=tuple(missing_text or ()),
+    )  # fmt: skip
+
+
 def series(
     table: pd.DataFrame,
     columns: dict[str, Any],
     static: pd.DataFrame | None,
-    missing: MissingValues = None,
+    missing: MissingValues,
+    place: Path,
     channels: tuple[str, ...] | None = None,
     unit: str | None = None,
 ) -> Panel:
     """The panel of a table, laid out as `columns` says."""
-    return Panel.from_long(
-        table, id=columns["id"], time=columns["time"], channel=columns["channel"], value=columns["value"],
-        channels=channels, on_duplicate=columns.get("on_duplicate", "error"), static=static, unit=unit,
-        missing_values=missing,
-    )  # fmt: skip
+    layout = {name: columns[name] for name in ("id", "time", "channel", "value")}
+    layout |= {"missing_values": missing, "on_duplicate": columns.get("on_duplicate", "error")}
+    try:
+        return Panel.from_long(table, **layout, channels=channels, static=static, unit=unit)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{place}: {_explained(table, layout) or error}") from error
+
+
+def _explained(table: pd.DataFrame, layout: dict[str, Any]) -> str:
+    """What the doctor finds in a table that makes no panel, in options; nothing if that is all fine."""
+    for finding in doctor.examine(table, **layout).in_options().findings:
+        if finding.level == "error" and finding.title not in (REFUSED, ALONE):
+            return f"{finding.title}. {finding.detail} {finding.advice}"
+    return ""
 
 
 # -- what stands once for each id
@@ -84,30 +128,48 @@ def take_static(
     return pd.DataFrame(columns), table.drop(columns=names)
 
 
-def take_target(
-    table: pd.DataFrame, file: Path, id: str, target: str | None, targets: Path | None
-) -> tuple[pd.Series[Any], pd.DataFrame]:
+def take_target(table: pd.DataFrame, request: Request) -> tuple[pd.Series[Any], pd.DataFrame]:
     """The target of each id, and the table without it: what is to be predicted must not be an input."""
-    source, place = table, file
-    if targets is not None:
-        source, place = read(targets), targets
+    source, place, id, target = table, request.file, request.columns["id"], request.target
+    if request.targets is not None:
+        source, place = read(request.targets, {"id": id}, request.form), request.targets
+        require_columns(source, [id], place)
         rest = [column for column in source.columns if column != id]
         if target is None and len(rest) != 1:
-            raise UsageError(f"{targets} must have one column beside {id!r}, or choose one by --target; got {rest}.")
+            raise UsageError(f"{place} must have one column beside {id!r}, or choose one by --target; got {rest}.")
         target = target or rest[0]
+        source = source.assign(**{id: ids_like(source[id], table[id], f"{place}, column {id!r}", str(request.file))})
     assert target is not None
     require_columns(source, [id, target], place)
     try:
         answers = constant(source, id, target, place)
     except ValueError as error:
-        hint = " Or give --task classify-points or regress-points, if each row has its own." if targets is None else ""
-        raise ValueError(f"{error}{hint}") from error
+        each = " Or give --task classify-points or regress-points, if each row has its own."
+        raise ValueError(f"{error}{'' if request.targets else each}") from error
     if (none := answers.isna()).any():
         raise ValueError(
             f"every id needs a target; in {place} id {answers.index[none.argmax()]!r} has none"
             f"{_more(int(none.sum()))}. Write one, or drop its rows."
         )
     return answers, table.drop(columns=target) if source is table else table
+
+
+def for_all(answers: pd.Series[Any], panel: Panel, request: Request) -> pd.Series[Any]:
+    """The targets, if there is one for each series."""
+    lost = panel.ids[~np.isin(panel.ids.astype(str), answers.index.astype(str))].tolist()
+    if lost:
+        raise ValueError(
+            f"{request.targets or request.file} has no target for {len(lost)} of {len(panel)} ids of {request.file}, "
+            f"among them {lost[:5]}; it has ids such as {answers.index[:3].tolist()}. "
+            + ("As whole numbers they meet: give --id-type int" if _meet(lost, answers.index) else "Write the targets.")
+        )
+    return answers
+
+
+def _meet(some: Iterable[Any], others: Iterable[Any]) -> bool:
+    """Whether ids of two tables are the same but for zeros in front."""
+    one, two = ({str(name).lstrip("0") for name in names if str(name).isdigit()} for names in (some, others))
+    return bool(one & two)
 
 
 def constant(source: pd.DataFrame, id: str, name: str, place: Path) -> pd.Series[Any]:
@@ -196,7 +258,7 @@ def horizon(text: str, panel: Panel) -> float:
         raise UsageError(f"--horizon must be a number of seconds or a duration such as 36h; got {text!r}.") from error
 
 
-def queries(panel: Panel, at: list[str], table: Path | None, columns: dict[str, Any]) -> list[Any]:
+def queries(panel: Panel, at: list[str], table: Path | None, columns: dict[str, Any], form: Form) -> list[Any]:
     """The stamps asked of each series, in UTC: the same for all, or those of a table with ids and stamps.
 
     What has no time zone is in that of the series.
@@ -204,20 +266,26 @@ def queries(panel: Panel, at: list[str], table: Path | None, columns: dict[str, 
     if bool(at) == (table is not None):
         raise UsageError("this model answers at times asked for: give either --at TIME or --queries FILE.")
     if table is None:
-        stamps = _stamps(at, panel.origin.dtype.kind, panel.zone)
+        stamps = _stamps(at, panel.origin.dtype.kind, panel.zone, form)
         return [stamps] * len(panel)
-    asked = read(table, time=columns["time"])
+    asked = read(table, columns, form)
     require_columns(asked, [columns["id"], columns["time"]], table)
     stamps, owner = asked[columns["time"]], asked[columns["id"]]
     if panel.zone is not None and getattr(stamps.dtype, "kind", "") == "M" and zone_of(stamps) is None:
         stamps = stamps.dt.tz_localize(panel.zone)
-    clock = as_stamps(stamps, f"column {columns['time']!r}")
+    clock = as_stamps(stamps, f"{table}, column {columns['time']!r}")
+    owner = ids_like(owner, panel.ids, f"{table}, column {columns['id']!r}", "the table")
     if strange := sorted(set(owner.unique()) - set(panel.ids.tolist()), key=str):
         raise ValueError(f"{table} asks for ids that have no observations, among them {strange[:5]}.")
     return [clock[(owner == name).to_numpy()] for name in panel.ids.tolist()]
 
 
-def _stamps(at: list[str], kind: str, zone: str | None) -> Array:
+def _stamps(at: list[str], kind: str, zone: str | None, form: Form) -> Array:
+    if form.time_format is not None:
+        stamps = read_stamps(pd.Series(at, dtype=str), form, "--at")
+        if zone is not None and zone_of(stamps) is None:
+            stamps = stamps.dt.tz_localize(zone)
+        return as_stamps(stamps, "--at")
     try:
         if kind == "m":
             return pd.to_timedelta(at).to_numpy()
@@ -227,5 +295,7 @@ def _stamps(at: list[str], kind: str, zone: str | None) -> Array:
             return as_stamps(pd.to_datetime(local, utc=True), "--at")
         return np.array([float(text) for text in at])
     except (ValueError, TypeError) as error:
-        form = {"M": "ISO 8601", "m": "a duration"}.get(kind, "a number")
-        raise UsageError(f"--at must be {form}, as the stamps of the table are: {error}.") from error
+        kinds = {"M": "ISO 8601", "m": "a duration"}
+        raise UsageError(
+            f"--at must be {kinds.get(kind, 'a number')}, as the stamps of the table are: {error}."
+        ) from error

@@ -2,6 +2,7 @@
 
 from lformer.doctor.checks import examine
 from lformer.doctor.files import read_table
+from lformer.doctor.form import Form
 from lformer.doctor.report import Finding, Report
 
-__all__ = ["Finding", "Report", "examine", "read_table"]
+__all__ = ["Finding", "Form", "Report", "examine", "read_table"]

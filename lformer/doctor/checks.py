@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -15,8 +16,10 @@ from lformer.doctor.records import Records, read_records, without_marks
 from lformer.doctor.report import LEVELS, Finding, Report
 from lformer.doctor.sketch import sketch
 from lformer.panel import MissingValues, Panel
+from lformer.panel.core import OnDuplicate
 from lformer.panel.long import check_names
 
+REFUSED = "Training refuses the table"
 TRIAL = 2 * 10**8  # cells of a panel that is built to see whether it can be
 
 
@@ -29,6 +32,8 @@ def examine(
     value: str | Sequence[str] | None = None,
     missing_values: MissingValues = None,
     batch_size: int = 64,
+    on_duplicate: OnDuplicate = "error",
+    trial: Callable[[], Panel] | None = None,
 ) -> Report:
     """Look at a table as `Panel.from_long` would take it, and say whether training would work.
 
@@ -40,6 +45,9 @@ def examine(
         value: column of the values; without `channel`, the columns of the channels, all others if None.
         missing_values: numbers that stand for missing values, as in `Panel.from_long`.
         batch_size: series per batch, for the cost of padding.
+        on_duplicate: what training would do with the same (id, time, channel) twice, as in `Panel.from_long`.
+        trial: what training would begin with, and the panel that comes of it; `Panel.from_long` if None. It is tried if
+            nothing else speaks against the table, and an error is a finding.
 
     Example:
         >>> table = pd.DataFrame({"who": ["a", "a", "b"], "t": [0.0, 0.7, 0.2], "x": [1.0, float("inf"), 2.0]})
@@ -61,15 +69,19 @@ def examine(
     figures = _figures(records, layout, about, batch_size)
     for check in (*series.CHECKS, *timing.CHECKS):
         findings += check(records, layout, figures)
+    if on_duplicate != "error":
+        findings = [timing.merged(f, on_duplicate) if f.title == timing.DUPLICATES else f for f in findings]
     marks = quick.marks_of(records.channels)
     for look in channels.CHECKS:
         findings += look(records, about, marks)
     if not any(f.level == "error" for f in findings) and figures["cells"] <= TRIAL:
         findings += _trial(
-            lambda: Panel.from_long(
-                table, id=id, time=time, channel=channel, value=value, missing_values=missing_values
+            trial
+            or partial(
+                Panel.from_long, table, id=id, time=time, channel=channel, value=value, missing_values=missing_values,
+                on_duplicate=on_duplicate,
             )
-        )
+        )  # fmt: skip
     findings.sort(key=lambda f: LEVELS.index(f.level))
     return Report(tuple(findings), figures, about, layout.unit, sketch(records, layout, about))
 
@@ -81,7 +93,7 @@ def _trial(build: Callable[[], Panel]) -> Iterator[Finding]:
             warnings.simplefilter("ignore")
             panel = build()
     except Exception as error:
-        yield Finding("error", "Panel refuses the table", str(error), "Put right what the message names.")
+        yield Finding("error", REFUSED, str(error), "Put right what the message names.")
     else:
         yield from quick.copied(panel, quick.channels_of(panel)[0])
 

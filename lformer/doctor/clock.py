@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 
 from lformer.arrays import shown
+from lformer.doctor.dates import OFFSET
+from lformer.doctor.hints import about_stamps, text_of
 from lformer.doctor.report import Finding
 from lformer.doctor.words import SHOWN, counted, listed
 from lformer.panel import Array
 from lformer.panel.long import number_of
 from lformer.panel.stamps import as_stamps, missing
-
-OFFSET = r"(Z|[+-]\d{2}:?\d{2})$"  # how a stamp of ISO 8601 ends if it knows its zone
 
 
 def read_clock(column: pd.Series[Any], time: str) -> tuple[Array, list[Finding]]:
@@ -33,7 +33,7 @@ def read_clock(column: pd.Series[Any], time: str) -> tuple[Array, list[Finding]]
         clock, kind, cure = numbers, "a number", f"table[{time!r}] = pandas.to_numeric(table[{time!r}])"
         zones: list[Finding] = []
     else:
-        text = column.where(column.notna(), None).map(_text)
+        text = column.where(column.notna(), None).map(text_of)
         parsed = pd.to_datetime(text, format="ISO8601", errors="coerce", utc=True).dt.tz_localize(None)
         clock, kind, cure = parsed.to_numpy(), "an ISO 8601 stamp", f"pandas.to_datetime(table[{time!r}])"
         cure = f"table[{time!r}] = {cure}"
@@ -47,6 +47,7 @@ def read_clock(column: pd.Series[Any], time: str) -> tuple[Array, list[Finding]]
                 f"{counted(len(strange), 'stamp')} of column {time!r} cannot be read as {kind}: {where}.",
                 "Correct or drop them. Stamps of another form than ISO 8601 need their format: "
                 f'pandas.to_datetime(table[{time!r}], format="%d.%m.%Y %H:%M").',
+                about_stamps(column.iloc[r] for r in strange),
             ),
             *zones,
         ]  # fmt: skip
@@ -58,15 +59,9 @@ def read_clock(column: pd.Series[Any], time: str) -> tuple[Array, list[Finding]]
             "error", "Time stamps are text",
             f"Column {time!r} has dtype {column.dtype}{example}; a panel takes numbers, datetime64 or timedelta64.",
             f"Convert it before training: {cure}.",
+            about_stamps(column[present]),
         )
     ]  # fmt: skip
-
-
-def _text(one: Any) -> str:
-    try:
-        return str(one)
-    except ValueError:  # of a whole number beyond 4,300 digits
-        return shown(one)
 
 
 def _zones(text: pd.Series[Any], time: str) -> list[Finding]:
@@ -84,5 +79,12 @@ def _zones(text: pd.Series[Any], time: str) -> list[Finding]:
     if "none" in kinds:
         advice += " It takes a stamp without a zone for UTC: if that is wrong, give those their zone first."
     return [
-        Finding("error", "Mixed time zones", f"Column {time!r} has zones {listed(shown, len(kinds))}.", advice),
+        Finding(
+            "error",
+            "Mixed time zones",
+            f"Column {time!r} has zones {listed(shown, len(kinds))}.",
+            advice,
+            "Choose one clock for all with --time-zone, such as --time-zone Europe/Berlin: stamps with an offset are "
+            "converted to it, those without are taken as local time there.",
+        ),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from shlex import quote
 
 import numpy as np
 
@@ -73,6 +74,7 @@ def marked(marks: Marks) -> Iterator[Finding]:
             f"{counted(len(marks), 'channel')} with a number that repeats far from all others, as if it stood for a "
             f"missing value: {listed(shown, len(marks))}.",
             f"If it does, say so with missing_values={_setting(marks)}; if it is a real value, ignore this.",
+            f"If it does, give {_options(marks)}; if it is a real value, ignore this.",
         )  # fmt: skip
 
 
@@ -90,6 +92,16 @@ def _setting(marks: Marks) -> str:
     return "{" + words + (", ..." if len(marks) > len(some) else "") + "}"
 
 
+def _options(marks: Marks) -> str:
+    """The same at the command line."""
+    numbers = {mark.value: f"{mark.value:.9g}" for found in marks.values() for mark in found}
+    if all(map(is_code, numbers)):
+        return " ".join(f"--missing-values {number}" for number in numbers.values())
+    some = [(name, mark) for name, found in marks.items() for mark in found]
+    words = " ".join(f"--missing-values {quote(f'{name}={mark.value:.9g}')}" for name, mark in some[:SHOWN])
+    return words + (" and so on" if len(some) > SHOWN else "")
+
+
 def _list(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"[{', '.join(words)}]"
 
@@ -102,6 +114,7 @@ def dated(clock: Array) -> Iterator[Finding]:
             f"All stamps look like dates written {dates.written}: from {dates.before} to {dates.after} would be an "
             f"interval of {dates.after - dates.before:,}.",
             f"Convert them before building the panel: {_conversion(dates)}.",
+            f"Give --time-format {dates.format}",
         )  # fmt: skip
 
 

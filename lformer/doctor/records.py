@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import pandas as pd
 
 from lformer.arrays import CANNOT, as_floats, shown
 from lformer.doctor.clock import read_clock
-from lformer.doctor.files import is_text
+from lformer.doctor.dates import is_text
+from lformer.doctor.hints import about_numbers
 from lformer.doctor.report import Finding
 from lformer.doctor.words import SHOWN, counted, listed, stamp
 from lformer.panel import MissingValues
@@ -174,6 +176,7 @@ def _no_names(table: pd.DataFrame, name: str) -> list[Finding]:
             "error", "Names that cannot be told apart",
             f"Column {name!r} must hold text or numbers; row {table.index[at]} holds {shown(table[name].iloc[at])}.",
             f"Convert it: table[{name!r}] = table[{name!r}].astype(str).",
+            "Write text or numbers there.",
         )
     ]  # fmt: skip
 
@@ -198,6 +201,7 @@ def _no_id(records: Records, id: str) -> list[Finding]:
             f"{counted(len(rows), 'row')} without a series in column {id!r}: "
             f"{listed((records.at(r) for r in rows[:SHOWN]), len(rows))}.",
             "Fill them in or drop the rows; beware that a CSV reader takes ids such as NA or null for missing.",
+            "Fill them in or drop the rows.",
         )
     ]  # fmt: skip
 
@@ -229,15 +233,27 @@ def _wide(table: pd.DataFrame, columns: Sequence[str]) -> tuple[list[Channel], l
     for name in columns:
         numbers, strange = _numbers(table[name], str(name))
         if strange and len(columns) > 1:
+            layout = _other_layout(table, columns, name)
             strange = [
-                Finding(f.level, f.title, f.detail, f"{f.advice} If it is no channel, leave it out of value (--value).")
+                replace(
+                    f, advice=f"{f.advice} If it is no channel, leave it out of value (--value).",
+                    option=f"{f.option} {layout}" if np.isfinite(numbers).any() else layout,
+                )
                 for f in strange
-            ]
+            ]  # fmt: skip
         findings += strange
         kept, wild = _finite(numbers)
         findings += _infinite(wild, numbers, table.index, str(name))
         channels.append(Channel(str(name), kept, numbers[kept]))
     return channels, findings
+
+
+def _other_layout(table: pd.DataFrame, columns: Sequence[str], name: str) -> str:
+    """What to do with a column that is no channel: it may name the channels of another one, or be of no use."""
+    others = [column for column in columns if pd.api.types.is_numeric_dtype(table[column])]
+    if len(others) == 1 and table[name].nunique() < len(table):
+        return f"If it says what was observed, give --channel {quote(name)} --value {quote(others[0])}."
+    return "If it is no channel, name the channels by --value."
 
 
 def _long(column: pd.Series[Any], name: str, code: Array, names: pd.Index) -> tuple[list[Channel], list[Finding]]:
@@ -291,6 +307,7 @@ def _numbers(column: pd.Series[Any], name: str) -> tuple[Array, list[Finding]]:
             "error", "Values that are no numbers",
             f"Column {name!r} has {counted(len(strange), 'value')} that cannot be read as a number: {where}.",
             f'Convert them; pandas.to_numeric(table[{name!r}], errors="coerce") makes them missing.',
+            about_numbers(column.iloc[r] for r in strange),
         )
     ]  # fmt: skip
 
@@ -299,6 +316,12 @@ def _finite(numbers: Array) -> tuple[Array, Array]:
     """Rows of values that float32 can hold, and rows of values that it cannot; NaN is in neither."""
     size = np.abs(numbers)
     return np.flatnonzero(size <= LARGEST), np.flatnonzero(size > LARGEST)
+
+
+def _infinite_option(wild: Array) -> str:
+    if np.isinf(wild).all():
+        return "If they stand for missing values, give --missing-text for each way they are written, such as inf."
+    return "Use a larger unit for what is too large."
 
 
 def _infinite(rows: Array, numbers: Array, labels: pd.Index, name: str) -> list[Finding]:
@@ -310,5 +333,6 @@ def _infinite(rows: Array, numbers: Array, labels: pd.Index, name: str) -> list[
             f"Column {name!r} has {counted(len(rows), 'value')} that float32 cannot hold: "
             f"{listed((f'row {labels[r]} holds {numbers[r]:g}' for r in rows[:SHOWN]), len(rows))}.",
             "Write NaN where nothing was observed, and use a smaller unit for what is too large.",
+            _infinite_option(numbers[rows]),
         )
     ]  # fmt: skip

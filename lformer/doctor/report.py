@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -29,12 +29,14 @@ class Finding:
         title: what.
         detail: how much and where, with examples.
         advice: what to do.
+        option: the same at the command line, if that is something else.
     """
 
     level: Level
     title: str
     detail: str
     advice: str
+    option: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +50,7 @@ class Report:
             unit of time), minimum, median, maximum, spread (robust standard deviation), outliers.
         unit: of times; "s" for stamps of a calendar, "" for numbers.
         sketch: what the pictures show; None if the table could not be read that far.
+        name: what the table is called.
     """
 
     findings: tuple[Finding, ...]
@@ -55,18 +58,24 @@ class Report:
     channels: pd.DataFrame
     unit: str = ""
     sketch: Sketch | None = None
+    name: str = "this table"
 
     @property
     def ok(self) -> bool:
         """True if training would work."""
         return all(finding.level != "error" for finding in self.findings)
 
+    def in_options(self) -> Report:
+        """The report for somebody at the command line, who has options and no Python."""
+        told = (replace(finding, advice=finding.option or finding.advice) for finding in self.findings)
+        return replace(self, findings=tuple(told))
+
     @property
     def verdict(self) -> str:
         """One sentence."""
         some = [counted(n, level) for level in LEVELS[:2] if (n := sum(f.level == level for f in self.findings))]
         rest = f" ({', '.join(some)})" if some else ""
-        return f"Training {'would work' if self.ok else 'would fail'} on this table{rest}."
+        return f"Training {'would work' if self.ok else 'would fail'} on {self.name}{rest}."
 
     def summary(self) -> list[tuple[str, str]]:
         """The figures in words: (what, how much)."""

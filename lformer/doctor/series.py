@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import pandas as pd
 
+from lformer.doctor.dates import is_text
 from lformer.doctor.layout import Figures, Layout
 from lformer.doctor.records import Records
 from lformer.doctor.report import Finding
 from lformer.doctor.words import SHOWN, counted, listed, number, percent
 
+ALONE = "A single series"
 TAIL = 10.0  # longest series to median
 WASTE = 0.5  # share of padding
 ROOMY = 4 * 2**30  # bytes of a panel that need a word
@@ -21,6 +24,35 @@ def _nothing_observed(records: Records, layout: Layout, figures: Figures) -> Ite
         yield Finding(
             "error", "Nothing was observed", f"All values of the {counted(len(records.owner), 'row')} are missing.",
             "Check the names of the columns and how missing values are written.",
+        )  # fmt: skip
+
+
+def _alone(records: Records, layout: Layout, figures: Figures) -> Iterator[Finding]:
+    if len(records.ids) == 1:
+        yield Finding(
+            "error", ALONE,
+            f"There is no id but {records.ids[0]} in the {counted(len(records.owner), 'row')}; training needs other "
+            "series to validate on.",
+            "Check that the id column names the series. A long recording can be cut into several: panel.cut(length).",
+            "Check that --id names the column of the series. A long recording needs an id for each of its parts.",
+        )  # fmt: skip
+
+
+def _same_number(records: Records, layout: Layout, figures: Figures) -> Iterator[Finding]:
+    """Ids that differ as text alone, such as 7 and 007."""
+    if not is_text(pd.Series(records.ids[:1])):
+        return
+    ids = pd.Series(records.ids).astype(str)
+    numbers = pd.to_numeric(ids.where(ids.str.fullmatch(r"[+-]?\d+(\.0*)?")), errors="coerce").dropna()
+    alike = numbers[numbers.duplicated(keep=False)].sort_values(kind="stable")
+    if len(alike):
+        shown = [", ".join(map(repr, ids[group.index])) for _, group in alike.groupby(alike)]
+        yield Finding(
+            "warning", "Ids that are the same number",
+            f"{counted(len(alike), 'id')} are different series, and would be fewer as numbers: "
+            f"{listed(shown[:SHOWN], len(shown))}.",
+            "If they are meant to be the same, convert them: table[id].astype(int).",
+            "If they are meant to be the same, give --id-type int",
         )  # fmt: skip
 
 
@@ -63,6 +95,7 @@ def _long_tail(records: Records, layout: Layout, figures: Figures) -> Iterator[F
             f"{number(longest / median)} times the median of {number(median)}; 90 % have up to "
             f"{number(figures['length_p90'])}.",
             "Batches that hold one of them cost memory; panel.cut(length) cuts long series into pieces.",
+            "Batches that hold one of them cost memory; cut it into several series.",
         )  # fmt: skip
 
 
@@ -75,6 +108,7 @@ def _padding_waste(records: Records, layout: Layout, figures: Figures) -> Iterat
             f"padding, in batches of similar length {percent(by_length)}.",
             "Batch series of similar length, as training here does"
             + ("; cut the longest ones with panel.cut(length)." if by_length > WASTE else "."),
+            "Nothing to do: training batches series of similar length.",
         )  # fmt: skip
 
 
@@ -88,4 +122,4 @@ def _memory(records: Records, layout: Layout, figures: Figures) -> Iterator[Find
         )  # fmt: skip
 
 
-CHECKS = (_nothing_observed, _single, _never_seen, _long_tail, _padding_waste, _memory)
+CHECKS = (_nothing_observed, _alone, _same_number, _single, _never_seen, _long_tail, _padding_waste, _memory)

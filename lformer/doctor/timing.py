@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
+from lformer.doctor.dates import EXCEL
 from lformer.doctor.layout import Figures, Layout, by_number, distinct
 from lformer.doctor.quick import dated
 from lformer.doctor.records import Array, Channel, Records
@@ -16,7 +18,9 @@ from lformer.panel.stamps import LONGEST
 
 EPOCHS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 EPOCH_LOW, EPOCH_HIGH = 1e8, 5e9  # seconds since 1970: from 1973 to 2128
+SERIALS = (36526.0, 55153.0)  # days since 1899-12-30: from 2000 to 2050
 MIDNIGHT = 86400  # seconds; a multiple of 128, so stamps of whole days only look rounded
+DUPLICATES = "Duplicates"
 ENOUGH = 8  # distinct stamps before a pattern among them means anything
 COARSE = 0.05  # resolution of float32 stamps as a share of the median gap
 HUGE_GAP, BEYOND_P99 = 100.0, 10.0  # times the median, times the 99 % quantile
@@ -37,6 +41,7 @@ def _unsorted(records: Records, layout: Layout, figures: Figures) -> Iterator[Fi
             f"above them, such as {records.at(kept[at + 1])} after {stamp(clock[at])}.",
             "Nothing to do: Panel.from_long sorts. If the order of the rows was meant to be the order of time, check "
             "the stamps.",
+            "Nothing to do: rows are sorted. If their order was meant to be the order of time, check the stamps.",
         )  # fmt: skip
 
 
@@ -69,12 +74,20 @@ def _duplicates(records: Records, layout: Layout, figures: Figures) -> Iterator[
     figures |= {"duplicates": count, "duplicates_agreeing": agree}
     if count:
         yield Finding(
-            "error", "Duplicates",
+            "error", DUPLICATES,
             f"{count:,} (id, time, channel) occur more than once; in {agree:,} of them all values agree, in "
             f"{count - agree:,} they differ: {listed(shown, count)}.",
             "Drop the surplus rows, or choose with Panel.from_long(..., on_duplicate=\"mean\"), \"last\" or \"keep\"."
             + (" \"last\" loses nothing here." if agree == count else ""),
+            "Drop the surplus rows, or choose with --on-duplicate mean or --on-duplicate last."
+            + (" --on-duplicate last loses nothing here." if agree == count else ""),
         )  # fmt: skip
+
+
+def merged(finding: Finding, on_duplicate: str) -> Finding:
+    """What is left to say of duplicates if somebody has said what is to be done with them."""
+    done = f"Nothing to do: on_duplicate={on_duplicate!r} decides."
+    return replace(finding, level="info", advice=done, option=f"Nothing to do: --on-duplicate {on_duplicate} decides.")
 
 
 def _repeats(channel: Channel, layout: Layout) -> tuple[Array, Array, Array, Array]:
@@ -160,6 +173,26 @@ def _epoch(records: Records, layout: Layout, figures: Figures) -> Iterator[Findi
             f"the median is {number(figures.get('gap_median', float('nan')))}.",
             "Nothing to do: only differences count, and they are taken in 64 bits. For another unit convert with "
             f'pandas.to_datetime(..., unit="{unit}") and choose Panel.from_long(..., unit="h").',
+            f"Nothing to do if only differences count; --time-format unix-{unit} makes dates of them, so that the "
+            "model sees hours and weekdays.",
+        )  # fmt: skip
+
+
+def _excel(records: Records, layout: Layout, figures: Figures) -> Iterator[Finding]:
+    """Numbers that are days of this century to a spreadsheet."""
+    clock = records.clock[layout.source]
+    if clock.dtype.kind not in "if" or distinct(clock) < ENOUGH:
+        return
+    low, high = float(clock.min()), float(clock.max())
+    if SERIALS[0] <= low and high < SERIALS[1]:
+        first, last = (pd.Timestamp(EXCEL) + pd.Timedelta(days=x) for x in (low, high))
+        yield Finding(
+            "info", "Stamps may be day numbers of a spreadsheet",
+            f"Read so, they run from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}, and gaps are counted in days.",
+            f'Nothing to do if only differences count; pandas.to_datetime(..., unit="D", origin="{EXCEL}") makes '
+            "dates of them.",
+            "Nothing to do if only differences count; --time-format excel makes dates of them, so that the model sees "
+            "hours and weekdays.",
         )  # fmt: skip
 
 
@@ -227,9 +260,11 @@ def _near_ties(records: Records, layout: Layout, figures: Figures) -> Iterator[F
             "warning", "Stamps that differ only by rounding",
             f"{counted(len(close), 'pair')} of neighbouring stamps: {listed(shown, len(close))}.",
             "If they are meant to be one, round before building the panel: table[time].round(6).",
+            "If they are meant to be one, round them in the file.",
         )  # fmt: skip
 
 
 CHECKS = (
-    _unsorted, _merged_rows, _duplicates, _float32_stamps, _epoch, _dated, _too_far_apart, _huge_gaps, _near_ties,
+    _unsorted, _merged_rows, _duplicates, _float32_stamps, _epoch, _excel, _dated, _too_far_apart, _huge_gaps,
+    _near_ties,
 )  # fmt: skip

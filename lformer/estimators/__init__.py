@@ -1,7 +1,7 @@
 """scikit-learn estimators over irregular series: a Panel in, a trained model out."""
 
 from lformer.estimators.artefact import load
-from lformer.estimators.forecast import LFormerForecaster, LFormerInterpolator
+from lformer.estimators.forecast import ExtrapolationWarning, LFormerForecaster, LFormerInterpolator
 from lformer.estimators.naive import LosesToNaiveWarning
 from lformer.estimators.points import LFormerPointClassifier, LFormerPointRegressor
 from lformer.estimators.pretraining import LFormerPretrainer, pretrain
@@ -10,6 +10,7 @@ from lformer.estimators.summaries import Summaries
 from lformer.estimators.suspicion import SuspectDataWarning
 
 __all__ = [
+    "ExtrapolationWarning",
     "LFormerClassifier",
     "LFormerForecaster",
     "LFormerInterpolator",

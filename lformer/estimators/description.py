@@ -49,11 +49,12 @@ from lformer.panel.stamps import UNITS
 from lformer.panel.zones import read_zone
 from lformer.tasks import Task
 
-FORMAT = 4
+FORMAT = 5
 PARTS = (
     "format", "class", "versions", "parameters", "config", "members", "features", "task", "fitted", "columns",
     "weights",
 )  # fmt: skip
+OPTIONAL_COLUMNS = ("channel", "value", "time_format", "time_zone")
 
 
 class Kind(NamedTuple):
@@ -73,7 +74,7 @@ KINDS = {
         Kind(LFormerPointClassifier, partial(tasks.classify, answer="step"), ("classes_",)),
         Kind(LFormerPointRegressor, tasks.regress_points, NUMBERS),
         Kind(LFormerInterpolator, partial(record_task, "interpolate"), ()),
-        Kind(LFormerForecaster, partial(record_task, "extrapolate"), ()),
+        Kind(LFormerForecaster, partial(record_task, "extrapolate"), ("reach_",)),
         Kind(LFormerPretrainer, tasks.pretrain, ()),
     )
 }
@@ -270,6 +271,7 @@ def _classes(stored: Any, name: str) -> Array:
 _READ_FITTED: dict[str, Callable[[Any, str], Any]] = {
     "classes_": _classes,
     "_flat": truth,
+    "reach_": positive,
     "n_features_in_": partial(whole, least=1),
     "_is_table": truth,
     "n_iter_": whole,
@@ -277,7 +279,7 @@ _READ_FITTED: dict[str, Callable[[Any, str], Any]] = {
 
 
 def _columns(stored: Any) -> dict[str, Any] | None:
-    """Names of columns: texts, lists of them, or none where a table has no such column."""
+    """Names of columns and how ids and stamps are written: texts, lists of them, or none where there is none."""
     if stored is None:
         return None
     if not isinstance(stored, dict):
@@ -285,9 +287,9 @@ def _columns(stored: Any) -> dict[str, Any] | None:
     for key, value in stored.items():
         if key == "static" or (key == "value" and isinstance(value, list)):
             [text(one, key) for one in entries(value, key)]
-        elif key in ("id", "time", "on_duplicate") or (key in ("channel", "value") and value is not None):
+        elif key in ("id", "time", "on_duplicate", "id_type") or (key in OPTIONAL_COLUMNS and value is not None):
             text(value, key)
-        elif key not in ("channel", "value"):
+        elif key not in OPTIONAL_COLUMNS:
             raise ValueError(f"columns has an entry {short(key)}, which this version does not know")
     return stored
 

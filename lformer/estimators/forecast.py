@@ -5,9 +5,10 @@ Both hide rows they know from copies of the training series, and learn to predic
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from lformer import tasks
+from lformer.arrays import check_word
 from lformer.estimators.base import LFormerEstimator, all_or_nothing, scale_of
 from lformer.estimators.inputs import require_dates
 from lformer.estimators.naive import RULES, in_deviations, naive
@@ -26,11 +28,18 @@ from lformer.nn.ensemble import Ensemble
 from lformer.nn.persistence import PersistenceKind
 from lformer.panel import Array, Panel
 from lformer.panel.calendar import Calendar
+from lformer.panel.core import spell
 from lformer.panel.stamps import as_stamps, elapsed, missing
 from lformer.panel.zones import zone_of
 from lformer.parts import PanelPart, Splits, Targets
 from lformer.scaling import Scale
 from lformer.tasks import Task
+
+ROUNDING = 1e-6  # share of the trained reach by which a query may seem to lie beyond it
+
+
+class ExtrapolationWarning(UserWarning):
+    """A forecast was asked for further ahead than training looked, and `extrapolate="warn"` allowed it."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -256,6 +265,8 @@ class LFormerForecaster(_RecordEstimator):
 
     Args:
         horizon: how far to look ahead, in the unit of the times; None takes half the span of each training series.
+        extrapolate: what to do with a query that lies further after the last row of its series than any did in
+            training (`reach_`, about the horizon): "error" refuses it, "warn" answers with a warning.
         n_copies: copies of each training series, each cut elsewhere: one `horizon` before its end, the others earlier.
         persistence: whether an answer starts from the latest value of its channel; for series on their own scale, from
             a mixture of it, of recent means and of the mean so far, on top of the season.
@@ -269,13 +280,17 @@ class LFormerForecaster(_RecordEstimator):
         >>> rng = np.random.default_rng(0)
         >>> X = [(np.arange(8.0), np.full((8, 1), 5 + y)) for y in rng.normal(size=40)]
         >>> model = LFormerForecaster(horizon=2.0, max_epochs=2, random_state=0).fit(X)
-        >>> model.predict(X[:2], query_times=[8.0, 9.5])[0].shape
+        >>> model.predict(X[:2], query_times=[8.0, 8.5])[0].shape
         (2, 1)
     """
 
     horizon: float | None = None
+    extrapolate: Literal["error", "warn"] = "error"
     neighbours: int | Literal["auto"] = 0
     _task_name: ClassVar[str] = "extrapolate"
+
+    if TYPE_CHECKING:
+        reach_: float
 
     def _usable(self, panel: Panel) -> Array:
         return _last_times(panel) > panel.first_times()
@@ -292,19 +307,51 @@ class LFormerForecaster(_RecordEstimator):
         hidden = panel.times > np.repeat(cut, panel.lengths)
         return hidden, hidden & (panel.times <= np.repeat(until, panel.lengths))
 
+    def _prepare(
+        self, panel: Panel, targets: Targets, task: Task, scale: Scale, seed: int
+    ) -> tuple[Panel, Targets, Task]:
+        """Also finds `reach_`, from the last row shown, which lies before the cut, to the last one asked for."""
+        shown, asked, task = super()._prepare(panel, targets, task, scale, seed)
+        assert asked.times is not None
+        assert asked.first is not None
+        assert asked.lengths is not None
+        some = asked.lengths > 0
+        furthest = asked.times[(asked.first + asked.lengths - 1)[some]]
+        self.reach_ = float((furthest - _last_times(shown)[some]).max())
+        return shown, asked, task
+
     def _check_queries(self, panel: Panel, asked: list[Array]) -> None:
         unit = f" {panel.unit}" if panel.unit else ""
-        for name, last, clock in zip(panel.ids.tolist(), _last_times(panel), asked, strict=True):
+        ahead = np.zeros(len(panel))
+        for i, (name, last, clock) in enumerate(zip(panel.ids.tolist(), _last_times(panel), asked, strict=True)):
             if bool((clock <= last).any()):
                 raise ValueError(
                     f"a forecast is for times after the last row; series {name!r} has one at {last:g}{unit} "
                     f"and is asked at {clock.min():g}{unit}. Drop its later rows, or use LFormerInterpolator."
                 )
+            ahead[i] = clock.max() - last if len(clock) else 0.0
+        if bool((far := ahead > (1 + ROUNDING) * self.reach_).any()):
+            who = int(np.argmax(ahead))
+            message = (
+                f"{int(far.sum())} of {len(panel)} series are asked further ahead than training looked, which was up "
+                f"to {_span(self.reach_, panel.unit)} after the last row; series {spell(panel.ids[who])} is asked "
+                f"{_span(float(ahead[who]), panel.unit)} after its own."
+            )
+            if self.extrapolate == "error":
+                raise ValueError(f'{message} Fit with a longer horizon, or allow it with extrapolate="warn".')
+            warnings.warn(message, ExtrapolationWarning, stacklevel=3)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
+        check_word(self.extrapolate, "extrapolate", ("error", "warn"))
         if self.horizon is not None and not 0 < self.horizon < np.inf:
             raise ValueError(f"horizon must be greater than 0, or None; got {self.horizon}.")
+
+
+def _span(time: float, unit: str) -> str:
+    """A span of time in words; one in seconds in days, too, if it is long."""
+    days = f" ({time / 86400:.4g} days)" if unit == "s" and time >= 86400 else ""
+    return f"{time:.6g} {unit}".rstrip() + days
 
 
 def record_task(name: str, channels: int) -> Task:
@@ -368,12 +415,11 @@ def _clocks(panel: Panel, query_times: Any, calendar: Calendar) -> list[Array]:
         )
     named = zip(query_times, panel.origin, panel.ids.tolist(), strict=True)
     return [
-        _clock(stamps, origin, panel.unit, calendar, f"query_times of series {name!r}")
-        for stamps, origin, name in named
+        _clock(stamps, origin, panel, calendar, f"query_times of series {name!r}") for stamps, origin, name in named
     ]
 
 
-def _clock(query_times: Any, origin: Any, unit: str, calendar: Calendar, name: str) -> Array:
+def _clock(query_times: Any, origin: Any, panel: Panel, calendar: Calendar, name: str) -> Array:
     """(Q,) float64 from `origin` to each stamp, negative before it."""
     if not len(query_times):
         return np.zeros(0)
@@ -385,6 +431,10 @@ def _clock(query_times: Any, origin: Any, unit: str, calendar: Calendar, name: s
         raise ValueError(
             f"{name} must be of the kind of the times of X, {np.asarray(origin).dtype}; got {stamps.dtype}."
         )
-    if calendar.width:
-        require_dates(stamps.dtype.kind, zone_of(query_times), calendar.zone, name)
-    return elapsed(stamps, np.asarray(origin), unit)
+    zone = zone_of(query_times)
+    if calendar.periods:
+        require_dates(stamps.dtype.kind, zone, calendar.zone, name)
+    if (zone is None) != (panel.zone is None):  # an instant and a time on some wall have no interval
+        has, wants = (f"are in the time zone {one}" if one else "have no time zone" for one in (zone, panel.zone))
+        raise ValueError(f"{name} {has}, but the times of X {wants}. Give both with a zone, or both without.")
+    return elapsed(stamps, np.asarray(origin), panel.unit)

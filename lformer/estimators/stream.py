@@ -50,6 +50,7 @@ class Stream:
         coding = self._features.covariates
         covariates = torch.from_numpy(coding.encode(_one_row(static))) if coding.width else None
         self._origin: Array | None = None
+        self._zone: str | None = None
         self._elapsed = self._gap = 0.0
         self._row = np.full(len(self._features.channels), np.nan)
         self._before: Any = self._model.init_state(1, covariates)
@@ -61,13 +62,14 @@ class Stream:
 
         Args:
             time: its stamp, of the kind that training had: a number, or a date or duration of Python, numpy or pandas.
-                Not before the last one. Values at the same stamp join its row, and the answer is given anew.
+                Not before the last one; dates all have a time zone, or none has. Values at the same stamp join its
+                row, and the answer is given again.
             values: (C,) in the order of the channels in training, NaN where nothing was observed; or channel -> value.
 
         Returns:
             (classes,) probabilities in the order of `classes_`, or the number, or (K,) numbers, as `predict` gives.
         """
-        row, stamp = self._values(values), self._stamp(time)
+        row, (stamp, zone) = self._values(values), self._stamp(time)
         origin = stamp if self._origin is None else self._origin
         now = float(elapsed(stamp, origin, self._features.unit)[0])
         if self._origin is not None and now < self._elapsed:
@@ -80,7 +82,7 @@ class Stream:
         else:
             gap, before, rows = now - self._elapsed, self._after, self._rows + 1
         answer, after = self._step(row, stamp, gap, before)
-        self._origin, self._elapsed, self._gap, self._row = origin, now, gap, row
+        self._origin, self._zone, self._elapsed, self._gap, self._row = origin, zone, now, gap, row
         self._before, self._after, self._rows = before, after, rows
         return answer
 
@@ -103,8 +105,8 @@ class Stream:
         output, state = self._model.step(values, delta, before, marks)
         return self._decode(output.float())[0], state
 
-    def _stamp(self, time: Any) -> Array:
-        """(1,) of the kind that training had."""
+    def _stamp(self, time: Any) -> tuple[Array, str | None]:
+        """(1,) of the kind that training had, and its time zone if it has one."""
         import pandas as pd
 
         given = np.array([time]) if isinstance(time, float | int) else pd.Index([time])
@@ -118,7 +120,14 @@ class Stream:
             raise ValueError(f"time must be {needs}, as in training; got {time!r}.")
         if self._features.marks.periods:
             require_dates(stamp.dtype.kind, zone_of(given), self._features.marks.zone, f"the stamps, such as {time!r},")
-        return stamp
+        zone = zone_of(given)
+        if self._origin is not None and (zone is None) != (self._zone is None):
+            has, had = (f"the time zone {one}" if one else "no time zone" for one in (zone, self._zone))
+            raise ValueError(
+                f"time must have a time zone in all rows of a stream or in none: {time!r} has {has}, the row before it "
+                f"had {had}. Give both the same: tz_localize, or datetime.replace(tzinfo=...)."
+            )
+        return stamp, zone
 
     def _values(self, values: Any) -> Array:
         """(C,) NaN where nothing was observed; numbers that float32 can hold."""

@@ -50,7 +50,7 @@ def test_the_panel_is_the_last_word() -> None:
     with pytest.raises(TypeError):
         Panel.from_long(table, **LONG)
     report = examine(table, **LONG)
-    assert titles(report) == ["Panel refuses the table"]
+    assert titles(report) == ["Training refuses the table"]
     assert not report.ok
 
 

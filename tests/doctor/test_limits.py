@@ -38,7 +38,7 @@ def test_layout_of_more_series_than_16_bits_count(n: int) -> None:
 def narrow(gap: float, start: float = 2.0**24) -> pd.DataFrame:
     """float32 stamps where the next number is 2 away; half of the gaps are larger."""
     stamps = np.float32(start + np.cumsum([0.0, gap, gap, 4000.0, gap, 6000.0, gap]))
-    return pd.DataFrame({"who": "p", "t": stamps, "x": np.arange(7) % 4 * 0.5})
+    return pd.DataFrame({"who": np.repeat(["p", "q"], 7), "t": np.tile(stamps, 2), "x": np.arange(14) % 4 * 0.5})
 
 
 @pytest.mark.parametrize("start", [2.0**24, -(2.0**25) + 2])
@@ -99,13 +99,14 @@ def test_columns_of_dates_are_no_values() -> None:
 def test_a_series_that_spans_more_than_a_panel_holds() -> None:
     """No gap alone is too large, but both together are."""
     span = float(np.finfo(np.float32).max) / 2
-    table = pd.DataFrame({"who": "p", "t": [0.0, 0.6 * span, 1.2 * span], "x": [1.0, 2.0, 3.0]})
+    times = [0.0, 0.6 * span, 1.2 * span, 0.0]
+    table = pd.DataFrame({"who": ["p", "p", "p", "q"], "t": times, "x": [1.0, 2.0, 3.0, 4.0]})
     finding = finding_of(examine(table, **WIDE), "Stamps too far apart")
     assert "1 gap cannot be represented: row 1, id p" in finding.detail
-    edge = table.assign(t=[0.0, 0.5 * span, span])
+    edge = table.assign(t=[0.0, 0.5 * span, span, 0.0])
     assert "Stamps too far apart" not in titles(examine(edge, **WIDE))
     assert examine(edge, **WIDE).ok
-    assert not examine(edge.assign(t=[0.0, 0.5 * span, np.nextafter(span, np.inf)]), **WIDE).ok
+    assert not examine(edge.assign(t=[0.0, 0.5 * span, np.nextafter(span, np.inf), 0.0]), **WIDE).ok
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,14 @@ from lformer.panel import Panel
 def trains(table: Table, columns: dict[str, Any]) -> bool:
     """Whether a panel can be built, its batch is finite, and there is anything to learn from."""
     try:
-        batch = Panel.from_long(table, **columns).batch()
+        panel = Panel.from_long(table, **columns)
+        batch = panel.batch()
     except (ValueError, TypeError):
         return False
     except RuntimeWarning:  # a value that float32 cannot hold
         return False
     finite = all(bool(x.isfinite().all()) for x in (batch.values, batch.times, batch.deltas))
-    return finite and bool((batch.deltas >= 0).all()) and bool(batch.observed.any())
+    return finite and bool((batch.deltas >= 0).all()) and bool(batch.observed.any()) and len(panel) > 1
 
 
 VERDICTS: list[tuple[Table, dict[str, Any]]] = [

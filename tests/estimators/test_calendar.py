@@ -35,7 +35,7 @@ def fit(kind: Any, X: Panel, **change: Any) -> Any:
 
 def told(model: Any, X: Panel, asked: Any = None) -> list[Any]:
     if isinstance(model, tuple(RECORDS)):
-        asked = pd.DatetimeIndex(["2024-05-01 09:00", "2024-05-02 21:30"], tz=X.zone) if asked is None else asked
+        asked = pd.DatetimeIndex(["2024-04-12 09:00", "2024-04-13 21:30"], tz=X.zone) if asked is None else asked
         return model.predict(X, asked)
     return [*(model.predict_proba(X) if hasattr(model, "predict_proba") else model.predict(X))]
 
@@ -57,7 +57,7 @@ def test_all_six_see_hours_and_weekdays_of_the_zone(kind: Any) -> None:
     other = Panel.from_list(
         [(t.tz_convert("Asia/Tokyo"), v) for t, v in _with_zone(X)], channels=X.channels, unit="min"
     )
-    asked = pd.DatetimeIndex(["2024-05-01 16:00", "2024-05-03 04:30"], tz="Asia/Tokyo") if kind in RECORDS else None
+    asked = pd.DatetimeIndex(["2024-04-12 16:00", "2024-04-14 04:30"], tz="Asia/Tokyo") if kind in RECORDS else None
     assert near(answers, told(model, other, asked), 1e-3)  # the same instants
 
 
@@ -159,9 +159,14 @@ def test_zones_that_do_not_go_together_are_refused_in_words() -> None:
     lasting = Panel.from_list([(t - t[0], v) for t, v in naive], channels=naive.channels, unit="h")
     with pytest.raises(ValueError, match=r"the times of X must be dates, as the model knows days and hours"):
         model.predict(lasting, [np.timedelta64(900, "h")])
-    off = fit(LFormerForecaster, aware, calendar=False)  # where nobody reads the clock, instants are enough
-    asked = pd.DatetimeIndex(["2024-05-01"])
-    assert near(off.predict(aware, asked), off.predict(aware, asked.tz_localize("UTC")))
+    off = fit(LFormerForecaster, aware, calendar=False)  # instants are enough, but these are none
+    with pytest.raises(ValueError, match=r"query_times of series 0 have no time zone, but the times of X are in the"):
+        off.predict(aware, pd.DatetimeIndex(["2024-04-12"]))
+    with pytest.raises(ValueError, match=r"query_times of series 0 are in the time zone UTC, but the times of X have"):
+        off.predict(naive, pd.DatetimeIndex(["2024-04-12"], tz="UTC"))
+    there, here = (off.predict(aware, pd.DatetimeIndex([f"2024-04-12 {t}"], tz=z)) for t, z in
+                   (("12:00", "Europe/Berlin"), ("10:00", "UTC")))  # fmt: skip
+    assert near(there, here)
 
 
 @pytest.mark.parametrize("kind", SIX)

@@ -1,5 +1,6 @@
 """LFormerInterpolator and LFormerForecaster: values at times that were not observed, in the units and stamps of X."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from sklearn.base import clone
 
 from lformer import Panel, scaling
-from lformer.estimators import LFormerForecaster, LFormerInterpolator
+from lformer.estimators import ExtrapolationWarning, LFormerForecaster, LFormerInterpolator, load
 from lformer.estimators.forecast import record_task
 from lformer.estimators.naive import LosesToNaiveWarning
 from lformer.parts import Targets
@@ -78,8 +79,9 @@ def test_sines_are_interpolated() -> None:
     assert -model.baseline_score([(t, v) for t, v in seen if v is known]) <= jump + 1e-6
 
 
+@pytest.mark.filterwarnings("ignore:1 of 40 series are asked further ahead than training looked")
 def test_trends_are_forecast() -> None:
-    model = LFormerForecaster(**SMALL, horizon=3.0, max_epochs=15).fit(trends())
+    model = LFormerForecaster(**SMALL, horizon=3.0, max_epochs=15, extrapolate="warn").fit(trends())
     unseen = trends(40, seed=1)
     known = [(t[t <= t[-1] - 3], v[t <= t[-1] - 3]) for t, v in unseen]
     asked = [t[t > t[-1] - 3] for t, _ in unseen]
@@ -105,7 +107,7 @@ def test_trends_are_forecast() -> None:
 @pytest.mark.parametrize("kind", BOTH)
 def test_queries_do_not_see_each_other_and_keep_their_order(kind: Any) -> None:
     model, X = small(kind)
-    asked = [np.array([12.0, 10.5, 17.0, 10.5]) + i for i in range(len(X))]
+    asked = [np.array([1.2, 0.5, 3.3, 0.5]) + t[-1] + 0.01 * i for i, (t, _) in enumerate(X)]
     told = model.predict(X, asked)
     assert [p.shape for p in told] == [(4, 2)] * len(X)
     alone = [
@@ -123,7 +125,7 @@ def test_queries_do_not_see_each_other_and_keep_their_order(kind: Any) -> None:
 @pytest.mark.parametrize("kind", BOTH)
 def test_series_batches_and_start_of_time_change_nothing(kind: Any) -> None:
     model, X = small(kind)
-    asked = np.array([11.0, 14.5])
+    asked = np.array([11.0, 12.5])
     told = model.predict(X, asked)
     assert same(told[::-1], model.predict(X[::-1], asked))
     assert same(told, model.predict([(t + 1e6, v) for t, v in X], asked + 1e6), tolerance=1e-2)
@@ -147,7 +149,8 @@ def test_calendar_stamps_and_whole_numbers() -> None:
         model.predict(dated, asked)
     model = clone(model).fit(dated)
     assert same(told, model.predict(dated, begin + asked.astype("timedelta64[s]")))
-    assert same(told, model.predict(dated, pd.DatetimeIndex(begin + asked.astype("timedelta64[s]")).tz_localize("UTC")))
+    aware = Panel.from_list([(pd.DatetimeIndex(begin + t.astype("timedelta64[s]"), tz="UTC"), v) for t, v in X])
+    assert same(told, model.predict(aware, pd.DatetimeIndex(begin + asked.astype("timedelta64[s]"), tz="UTC")))
     lasting = Panel.from_list([(t.astype("timedelta64[s]"), v) for t, v in X], unit="min")
     assert same(told, model.predict(lasting, asked.astype("timedelta64[s]")))
     with pytest.raises(ValueError, match=r"query_times of series 0 must be of the kind of the times of X, datetime64"):
@@ -160,7 +163,7 @@ def test_calendar_stamps_and_whole_numbers() -> None:
 def test_arrays_and_tables_of_another_length(kind: Any) -> None:
     table = np.random.default_rng(0).standard_normal((8, 12))
     model = kind(**SMALL, max_epochs=1).fit(table)
-    assert [p.shape for p in model.predict(table[:, :7], [12.0, 13.0])] == [(2, 1)] * 8
+    assert [p.shape for p in model.predict(table[:, :7], [7.0, 8.5])] == [(2, 1)] * 8
 
 
 def rows_of(model: Any, X: Pairs) -> tuple[Panel, Panel, Targets]:
@@ -238,7 +241,7 @@ def test_series_without_values_or_with_a_single_row(kind: Any) -> None:
     X[3] = (X[3][0], np.full_like(X[3][1], np.nan))
     X[4] = ([1.0], [[50.0, np.nan]])
     model = kind(**SMALL, max_epochs=1).fit(X)
-    assert np.isfinite(model.predict([X[4]], [12.0])[0]).all()
+    assert np.isfinite(model.predict([X[4]], [2.0])[0]).all()
     with pytest.raises(ValueError, match=r"1 of 10 series have no observed value, among them \[3\]"):
         model.predict(X, [12.0])
     with pytest.raises(ValueError, match="10 of 10 series have no observed value"):
@@ -256,6 +259,7 @@ def test_series_without_values_or_with_a_single_row(kind: Any) -> None:
         (LFormerInterpolator, {"hidden": 1.0}),
         (LFormerInterpolator, {"n_copies": 0}),
         (LFormerForecaster, {"horizon": -1.0}),
+        (LFormerForecaster, {"extrapolate": "yes"}),
         (LFormerForecaster, {"width": 0}),
     ],
 )
@@ -274,7 +278,7 @@ def test_whole_numbers_worth_a_fraction_are_learnt_in_their_own_units(kind: Any)
     panel = Panel.build(times, levels.astype(np.uint8)[:, None], lengths, scale=1 / 255)
     real = Panel.build(times, levels[:, None] / 255, lengths)
     models = [kind(**SMALL, max_epochs=2).fit(X) for X in (panel, real)]
-    told = [np.concatenate(m.predict(X, [12.0, 14.0])) for m, X in zip(models, (panel, real), strict=True)]
+    told = [np.concatenate(m.predict(X, [9.5, 10.0])) for m, X in zip(models, (panel, real), strict=True)]
     np.testing.assert_allclose(told[0], told[1], atol=1e-4)
     assert (np.abs(told[0] - 150 / 255) < 0.4).all()
     assert models[0].score(panel) == pytest.approx(models[1].score(real), rel=1e-2)
@@ -309,3 +313,37 @@ def test_where_an_answer_starts_from() -> None:
     for (kind, persistence, streaming), expected in kinds.items():
         model = kind(**SMALL, max_epochs=1, persistence=persistence, streaming=streaming).fit(X)
         assert model.model_.config.persistence == expected
+
+
+@pytest.mark.parametrize("horizon", [None, 2.0, 1e3])
+def test_forecasts_past_what_was_trained_are_refused_or_warned_of(horizon: float | None) -> None:
+    model, X = small(LFormerForecaster, horizon=horizon)
+    X = [(t[~np.isnan(v).all(axis=1)], v[~np.isnan(v).all(axis=1)]) for t, v in X]  # other rows do not count
+    spans = [t[-1] - t[0] for t, _ in X]
+    nominal = max(spans) / 2 if horizon is None else min(horizon, max(spans))
+    assert nominal <= model.reach_ <= max(spans)  # from the last row before the cut, which may lie well before it
+    ends = np.array([t[-1] for t, _ in X])
+    edge = [[end + model.reach_] for end in ends]
+    assert np.isfinite(np.concatenate(model.predict(X, edge))).all()
+    edge[4], edge[7] = [ends[4] + 0.5, ends[4] + 2 * model.reach_], [ends[7] + 3 * model.reach_]
+    trained, asked = f"{model.reach_:.6g}", f"{3 * model.reach_:.6g}"
+    says = rf"2 of 10 series are asked further .* up to {trained} after .*; series 7 is asked {asked} "
+    with pytest.raises(ValueError, match=says + r'after its own\. Fit with a longer horizon, or .*extrapolate="warn"'):
+        model.predict(X, edge)
+    with pytest.warns(ExtrapolationWarning, match=says):
+        told = model.set_params(extrapolate="warn").predict(X, edge)
+    assert [p.shape for p in told] == [(1, 2)] * 4 + [(2, 2)] + [(1, 2)] * 5
+
+
+def test_a_span_of_the_calendar_is_told_in_days_too_and_the_reach_is_saved(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = [(pd.date_range("2024-01-01", periods=n, freq="7h"), rng.normal(size=(n, 1))) for n in (16, 17, 18, 19)]
+    model = LFormerForecaster(**SMALL, max_epochs=1, horizon=2 * 86400.0).fit(X)
+    model.save(tmp_path / "m")
+    again = load(tmp_path / "m")
+    assert again.reach_ == model.reach_ >= 2 * 86400
+    assert len(again.predict(X, [t[-1:] + pd.Timedelta("47h") for t, _ in X])) == 4
+    with pytest.raises(
+        ValueError, match=r"up to \d+ s \(2\.\d+ days\) after .* is asked 1\.89\d*e\+08 s \(21\d\d days\)"
+    ):
+        again.predict(X, pd.DatetimeIndex(["2030-01-01"]))

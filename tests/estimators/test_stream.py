@@ -193,3 +193,25 @@ def test_a_channel_that_training_never_saw_is_left_out() -> None:
     for time, values in zip(*X[0], strict=True):
         plain, other = (s.update(time, [values[0], new]) for s, new in zip(streams, (np.nan, 50.0), strict=True))
     assert np.array_equal(plain, other)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_a_stream_has_a_time_zone_in_all_rows_or_in_none(zone: str) -> None:
+    """Of a model that knows no hours: its series are too short to show any."""
+    X = records(dated=True)
+    live = fitted(LFormerClassifier, X, streaming=True)
+    assert not live.features_.marks.periods
+    naive = pd.Timestamp("2024-02-28 23:00")
+    for first, second in ((naive, (naive + pd.Timedelta("2h")).tz_localize(zone)),
+                          (naive.tz_localize(zone), naive + pd.Timedelta("2h"))):  # fmt: skip
+        stream = live.stream(covariates(X, 0))
+        before = stream.update(first, [3.0, NAN])
+        with pytest.raises(
+            ValueError, match=r"a time zone in all rows of a stream or in none: .* has .*, the row before"
+        ):
+            stream.update(second, [3.0, 3.1])
+        assert stream.rows == 1
+        again = live.stream(covariates(X, 0))
+        assert np.array_equal(before, again.update(first, [3.0, NAN]))  # nothing was taken in
+        later = first + pd.Timedelta("2h")
+        assert np.array_equal(stream.update(later, [3.0, 3.1]), again.update(later, [3.0, 3.1]))

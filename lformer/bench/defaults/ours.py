@@ -12,6 +12,7 @@ from lformer.bench.defaults.classifiers import of_probabilities
 from lformer.bench.defaults.measures import Answers
 from lformer.bench.defaults.problem import Kind, Problem
 from lformer.estimators import (
+    ExtrapolationWarning,
     LFormerClassifier,
     LFormerForecaster,
     LFormerInterpolator,
@@ -59,4 +60,8 @@ class Defaults:
         if problem.kind == "rows":
             return Answers(said=self._model.predict(test))
         times = [stamps(asked, begin, test.unit) for asked, begin in zip(problem.asked, test.origin, strict=True)]
-        return Answers(said=self._model.predict(test, query_times=times))
+        if problem.kind == "forecast":  # after a gap the same question reaches further
+            self._model.set_params(extrapolate="warn")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExtrapolationWarning)
+            return Answers(said=self._model.predict(test, query_times=times))

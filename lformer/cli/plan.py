@@ -1,0 +1,233 @@
+"""From a request and a table to all that training begins with, for `lformer fit`; `lformer data doctor` stops there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from lformer.cli import read_table
+from lformer.cli.common import Goal, UsageError, say
+from lformer.doctor import Form
+from lformer.panel import Array, MissingValues, Panel
+
+HELD_OUT = 0.15
+FEWEST = 4  # series, to train, validate and test on
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is asked of a table.
+
+    Attributes:
+        file: of the table.
+        form: how it is written.
+        columns: id, time, channel, value, static: their names; on_duplicate; id_type, time_format and time_zone of the
+            form. A model keeps them for new tables.
+        missing: numbers that stand for missing values.
+        task: what to learn; None if the target shall tell, or nobody has said yet.
+        target, targets: the column to predict, and the file it is in if that is another.
+        horizon: how far to forecast.
+        seed: of the split.
+    """
+
+    file: Path
+    form: Form
+    columns: dict[str, Any]
+    missing: MissingValues = None
+    task: Goal | None = None
+    target: str | None = None
+    targets: Path | None = None
+    horizon: str | None = None
+    seed: int = 42
+
+    def check(self, *, open_end: bool = False) -> None:
+        """Refuse what does not go together; with an `open_end` it may be left open what is to be learned."""
+        task, columns = self.task, self.columns
+        taken = {columns[name]: f"--{name}" for name in ("id", "time", "channel") if columns[name]}
+        for option, name in (("--target", self.target), *(("--static", name) for name in columns["static"])):
+            if name in taken and not (option == "--target" and self.targets):
+                raise UsageError(f"{option} and {taken[name]} both name the column {name!r}.")
+        if task is not None and task.of_records:
+            if self.target or self.targets:
+                raise UsageError(f"--task {task} learns from the values themselves; drop --target and --targets.")
+        elif task is not None and task.of_points:
+            if self.targets or not self.target:
+                raise UsageError(f"--task {task} needs --target COLUMN of FILE, with a target in each row.")
+        elif not self.target and not self.targets and (task is not None or not open_end):
+            raise UsageError(
+                "what is to be predicted? Give --target COLUMN, or --targets FILE with a target for each id, or --task "
+                "interpolate or forecast."
+            )
+        if self.horizon and task is not Goal.forecast:
+            raise UsageError("--horizon is for --task forecast.")
+
+    def read(self) -> pd.DataFrame:
+        """The table, with all columns that the request names."""
+        columns, value = self.columns, self.columns["value"]
+        table = read_table.read(self.file, columns, self.form)
+        values = [value] if isinstance(value, str) else value or []
+        named = [columns["id"], columns["time"], columns["channel"], *values]
+        in_file = [self.target] if self.target and self.targets is None else []
+        read_table.require_columns(table, [name for name in (*named, *columns["static"], *in_file) if name], self.file)
+        return table
+
+
+class Parts(NamedTuple):
+    """A table taken apart."""
+
+    task: Goal | None
+    observations: pd.DataFrame  # without what is to be predicted, and without covariates
+    labelled: pd.DataFrame  # the same rows with the target
+    covariates: pd.DataFrame | None  # a row per id
+    answers: pd.Series[Any] | None  # the target of each id, if each has one
+
+
+def take_apart(request: Request, table: pd.DataFrame) -> Parts:
+    """Observations, covariates and targets: what is to be predicted must not be an input."""
+    id, task = request.columns["id"], request.task
+    covariates, table = read_table.take_static(table, id, request.columns["static"], request.file)
+    if request.target or request.targets:
+        if task is not None and task.of_points:
+            return Parts(task, table.drop(columns=request.target), table, covariates, None)
+        answers, rest = read_table.take_target(table, request)
+        return Parts(task or _inferred(answers), rest, table, covariates, answers)
+    return Parts(task, table, table, covariates, None)
+
+
+def observations_of(request: Request, table: pd.DataFrame) -> pd.DataFrame:
+    """The same of a table whose targets or covariates cannot be taken."""
+    names = [*request.columns["static"], *([request.target] if request.target and request.targets is None else [])]
+    return table.drop(columns=names)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What training begins with.
+
+    Attributes:
+        task: what to learn; None if nobody has said.
+        panel: the series.
+        truth: (n,) targets of the series, a list of (L_i,) of their rows, or None if their values are the targets.
+        train, test: positions of series; all to train on if there is no task.
+        horizon: how far to forecast, in the unit of the panel.
+    """
+
+    task: Goal | None
+    panel: Panel
+    truth: Any
+    train: Array
+    test: Array
+    horizon: float | None
+
+    def estimator(self, **parameters: Any) -> Any:
+        """Not fitted yet."""
+        assert self.task is not None
+        horizon = {} if self.horizon is None else {"horizon": self.horizon}
+        return estimator_of(self.task)(**parameters, **horizon)
+
+    def targets(self, positions: Array) -> Any:
+        """Those of some series, as `fit` takes them."""
+        if isinstance(self.truth, list):
+            return [self.truth[i] for i in positions]
+        return None if self.truth is None else self.truth[positions]
+
+
+def plan(request: Request, parts: Parts) -> Plan:
+    """Series, targets and split, or an error that says why there are none."""
+    panel = read_table.series(parts.observations, request.columns, parts.covariates, request.missing, request.file)
+    truth = _truth(request, parts, panel)
+    _require_enough(panel, request)
+    everyone = np.arange(len(panel))
+    train, test = everyone, everyone[:0]
+    if parts.task is not None:
+        train, test = _split(everyone, truth if parts.task is Goal.classify else None, request.seed)
+    horizon = read_table.horizon(request.horizon, panel) if request.horizon else None
+    return Plan(parts.task, panel, truth, train, test, horizon)
+
+
+def try_out(request: Request, parts: Parts) -> Panel:
+    """The series of a plan that has passed every check of `fit`, up to the moment at which training would begin."""
+    found = plan(request, parts)
+    if found.task is not None:
+        kind = estimator_of(found.task)
+        trial = type(kind.__name__, (kind,), {"_begin": _stop})
+        horizon = {} if found.horizon is None else {"horizon": found.horizon}
+        estimator = trial(random_state=request.seed, missing_values=request.missing, device="cpu", **horizon)
+        with suppress(_ReadyError), naming(request.file):
+            estimator.fit(found.panel[found.train], found.targets(found.train))
+    return found.panel
+
+
+def estimator_of(task: Goal) -> Any:
+    """The class that learns it."""
+    from lformer import estimators  # late: a doctor who is told of no target does not need them
+
+    return {
+        Goal.classify: estimators.LFormerClassifier,
+        Goal.regress: estimators.LFormerRegressor,
+        Goal.classify_points: estimators.LFormerPointClassifier,
+        Goal.regress_points: estimators.LFormerPointRegressor,
+        Goal.interpolate: estimators.LFormerInterpolator,
+        Goal.forecast: estimators.LFormerForecaster,
+    }[task]
+
+
+@contextmanager
+def naming(file: Path) -> Iterator[None]:
+    """What is wrong with the data of a file is said with its name."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
+
+
+class _ReadyError(Exception):
+    """Training would begin now."""
+
+
+def _stop(*_: Any) -> None:
+    raise _ReadyError
+
+
+def _inferred(answers: pd.Series[Any]) -> Goal:
+    task = Goal.classify if read_table.looks_like_classes(answers) else Goal.regress
+    say(f"Task: {task}, as {answers.name!r} holds {answers.nunique():,} different values. --task chooses another.")
+    return task
+
+
+def _truth(request: Request, parts: Parts, panel: Panel) -> Any:
+    task = parts.task
+    if parts.answers is not None:
+        found = panel.align(read_table.for_all(parts.answers, panel, request), "the target")
+        return read_table.as_classes(found) if task is Goal.classify else read_table.as_numbers(found)
+    if task is None or not task.of_points:
+        return None
+    flat = read_table.row_targets(parts.labelled, request.columns, str(request.target), panel)
+    flat = read_table.as_classes(flat) if task.of_classes else read_table.as_numbers(flat, allow_nan=True)
+    return read_table.per_series(flat, panel)
+
+
+def _require_enough(panel: Panel, request: Request) -> None:
+    if len(panel) < FEWEST:
+        raise ValueError(
+            f"{request.file}: at least {FEWEST} series are needed to train, validate and test; the table has "
+            f"{len(panel)}. Check that --id {request.columns['id']} names the column of the series."
+        )
+
+
+def _split(everyone: Array, classes: Array | None, seed: int) -> tuple[Array, Array]:
+    """Positions to train and to test on; every class keeps its share where each has members for both."""
+    from sklearn.model_selection import train_test_split
+
+    stratify = None
+    if classes is not None:
+        _, code, count = np.unique(classes, return_inverse=True, return_counts=True)
+        stratify = code if count.min() > 1 and len(count) <= HELD_OUT * len(everyone) else None
+    train, test = train_test_split(everyone, test_size=HELD_OUT, random_state=seed, stratify=stratify)
+    return np.sort(train), np.sort(test)
