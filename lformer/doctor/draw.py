@@ -11,7 +11,7 @@ import numpy as np
 from lformer.doctor.records import Array
 from lformer.doctor.report import Report
 from lformer.doctor.sketch import CELLS, Sketch
-from lformer.doctor.words import CLOCK, counted, number, percent, span
+from lformer.doctor.words import counted, number, percent, readable, span
 
 SPANS = (
     1e-9, 1e-6, 1e-3, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, 86400.0, 7 * 86400.0, 30 * 86400.0,
@@ -76,7 +76,7 @@ def timeline(sketch: Sketch, unit: str) -> str:
     lane = max(18.0, 7 + 3 * len(sketch.legend))
     legend, top = _legend(sketch.legend, left, 760.0)
     bottom = top + lane * len(sketch.lanes)
-    size, unit = _readable(sketch.horizon, unit)
+    size, unit = readable(sketch.horizon, unit)
     parts = [legend]
     for t in ticks(0.0, sketch.horizon / size, 6):
         x = left + (right - left) * t * size / sketch.horizon
@@ -123,13 +123,6 @@ def _legend(names: Sequence[str], left: float, right: float) -> tuple[str, float
         parts += [f'<path class="dot key c{k}" d="M{x + 4:.1f} {y - 4:.1f}h0.01"/>', _text(x + 12, y, name, "small")]
         x += width
     return "".join(parts), y + 28
-
-
-def _readable(horizon: float, unit: str) -> tuple[float, str]:
-    """How many of our units make one that is easy to read, and its name."""
-    if unit != "s":
-        return 1.0, unit
-    return next(((size, name) for name, size in CLOCK if horizon >= 2 * size), (1.0, "s"))
 
 
 # -- histograms
@@ -181,7 +174,7 @@ def _log_ticks(low: float, high: float, unit: str) -> list[float]:
         found = [10.0**p for p in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
     if len(found) >= 2:
         return found
-    size, _ = _readable(high, unit)
+    size, _ = readable(high, unit)
     return [t * size for t in ticks(low / size, high / size, 4) if t > 0]
 
 

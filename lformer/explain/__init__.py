@@ -1,4 +1,4 @@
-"""Why a model answers as it does: how long it remembers, what observations contribute, what channels and time are worth."""
+"""Why a model answers as it does: how long it remembers, what observations contribute, what channels and time tell."""
 
 from lformer.explain.explanation import Explanation, explain
 from lformer.explain.fading import half_life, plot_half_life

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lformer.batch import IrregularBatch
+from lformer.doctor.words import readable
 from lformer.estimators.asking import matched, unasked
 from lformer.estimators.base import LFormerEstimator, members_of
 from lformer.evaluate import as_precise
@@ -18,6 +19,8 @@ from lformer.panel import Array
 
 if TYPE_CHECKING:
     import pandas as pd
+
+COLOUR, PALE = "#00798c", "#777777"
 
 
 def half_life(estimator: LFormerEstimator, X: Any) -> pd.DataFrame:
@@ -33,10 +36,10 @@ def half_life(estimator: LFormerEstimator, X: Any) -> pd.DataFrame:
         X: series as in `predict`.
 
     Returns:
-        One row per layer and head, counted from 1 (and member, if there are several models), with `median`, `lower` and `upper` quartile
-        in the unit of the times, also in `attrs["unit"]`; `inf` where so few observations fade that it is not reached;
-        `not_reached`, the share of observations whose record ended before; and `observations`, how many rows of X with
-        an observation were followed.
+        One row per layer and head, counted from 1, and member, if there are several models: `median`, `lower` and
+        `upper` quartile in the unit of the times, which is also in `attrs["unit"]`, or inf where so few observations
+        fade that it is not reached; `not_reached`, the share of observations whose record ended before; and
+        `observations`, how many rows of X with an observation were followed.
     """
     import pandas as pd
 
@@ -105,37 +108,41 @@ def quantiles(time: Array, reached: Array, shares: tuple[float, ...]) -> list[fl
     return [float(event[found[0]]) if len(found) else math.inf for found in enough]
 
 
-def plot_half_life(table: pd.DataFrame, unit: str | None = None) -> Any:
+def plot_half_life(table: pd.DataFrame) -> Any:
     """Median and quartiles of each head, an arrow where the upper quartile is not reached. Needs the extra `plots`.
 
     Args:
         table: what `half_life` returned.
-        unit: of the axis; that of the table if None.
 
     Returns:
         The matplotlib figure.
     """
     plt = require_matplotlib()
-    names = [_name(row) for row in table.to_dict("records")]
+    quartiles = table[["lower", "median", "upper"]].to_numpy()
+    longest = float(quartiles[np.isfinite(quartiles)].max(initial=0.0)) or 1.0
+    size, unit = readable(longest, table.attrs.get("unit", ""))
+    end = 1.15 * longest / size
     figure, axis = plt.subplots(figsize=(6.4, 0.7 + 0.32 * len(table)), layout="constrained")
-    finite = table[["lower", "median", "upper"]].to_numpy()
-    end = 1.15 * float(finite[np.isfinite(finite)].max(initial=1.0))
-    for y, (low, middle, high) in enumerate(finite):
+    for y, (low, middle, high) in enumerate(quartiles / size):
         if not math.isfinite(low):
-            axis.annotate("not reached", (0, y), va="center", color="#777777")
+            axis.annotate("not reached", (0.01 * end, y), va="center", color=PALE)
             continue
-        axis.plot([low, min(high, end)], [y, y], color="#00798c", linewidth=4, solid_capstyle="round", alpha=0.35)
+        axis.plot([low, min(high, end)], [y, y], color=COLOUR, linewidth=4, solid_capstyle="round", alpha=0.35)
         if not math.isfinite(high):
-            axis.annotate("", (1.04 * end, y), (end, y), arrowprops={"arrowstyle": "->", "color": "#00798c"})
+            axis.annotate("", (1.04 * end, y), (end, y), arrowprops={"arrowstyle": "->", "color": COLOUR})
         if math.isfinite(middle):
-            axis.plot([middle], [y], "o", color="#00798c")
-    axis.set_yticks(range(len(names)), names)
+            axis.plot([middle], [y], "o", color=COLOUR)
+    axis.set_yticks(range(len(table)), [head_name(row) for row in table.to_dict("records")])
     axis.invert_yaxis()
     axis.set_xlim(0, 1.06 * end)
-    axis.set_xlabel(
-        f"half-life{f' ({label})' if (label := table.attrs.get('unit', '') if unit is None else unit) else ''}"
-    )
+    axis.set_xlabel(f"half-life ({unit})" if unit else "half-life")
     return figure
+
+
+def head_name(row: dict[Any, Any]) -> str:
+    """A row of the table in words."""
+    member = f"member {row['member']}, " if "member" in row else ""
+    return f"{member}layer {row['layer']}, head {row['head']}"
 
 
 def _each_head(layers: list[Tensor]) -> list[Tensor]:
@@ -151,8 +158,3 @@ def _summary(layer: int, head: int, time: Array, reached: Array) -> dict[str, An
         "layer": layer, "head": head, "median": median, "lower": lower, "upper": upper,
         "not_reached": float(1 - reached.mean()), "observations": len(time),
     }  # fmt: skip
-
-
-def _name(row: dict[Any, Any]) -> str:
-    member = f"member {row['member']}, " if "member" in row else ""
-    return f"{member}layer {row['layer']}, head {row['head']}"

@@ -22,7 +22,7 @@ def swapped_channel(panel: Panel, channel: int, donor: Array) -> Panel:
     own_values, own_seen = panel.values.copy(), _seen(panel).copy()
     given = _seen(panel)[:, channel]
     own_values[:, channel], own_seen[:, channel] = 0, False
-    keep = own_seen.any(axis=1)
+    keep: Array = np.any(own_seen, axis=1)
     keep[panel.first[panel.lengths > 0]] = True
     owner = np.repeat(np.arange(len(panel)), panel.lengths)
 

@@ -146,13 +146,16 @@ def test_a_pretrainer_and_an_unfitted_estimator_are_refused() -> None:
         half_life(LFormerClassifier(), records())
 
 
-def test_the_plot_shows_what_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plot_shows_what_is_not_reached() -> None:
     plt = pytest.importorskip("matplotlib.pyplot")
     plt.switch_backend("Agg")
     table = half_life(fitted(LFormerClassifier), records())
     table.loc[0, ["lower", "median", "upper"]] = math.inf
-    figure = plot_half_life(table, unit="hours")
+    table.attrs["unit"] = "s"
+    table.loc[1, ["lower", "median", "upper"]] = 7200.0, 10800.0, 36000.0
+    figure = plot_half_life(table)
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["layer 1, head 1", "layer 1, head 2"]
+    assert figure.axes[0].lines[1].get_xdata().tolist() == [3.0]
     assert "not reached" in [text.get_text() for text in figure.axes[0].texts]
-    assert figure.axes[0].get_xlabel() == "half-life (hours)"
+    assert figure.axes[0].get_xlabel() == "half-life (h)"
     plt.close(figure)
