@@ -29,7 +29,8 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "evaluate": {"ops", "batch", "devices", "parts", "tasks"},
     "baselines": {"ops", "batch", "nn", "panel", "parts", "summaries", "metrics", "tasks"},
     "data": {"sealed", "batch", "panel", "parts", "hiding", "scaling", "splitting", "tasks"},
-    "doctor": {"arrays", "panel"},
+    "drawing": set(),
+    "doctor": {"arrays", "panel", "drawing"},
     "train": {
         "draws", "sealed", "ops", "batch", "cuda_graphs", "devices", "nn", "parts", "metrics", "tasks", "evaluate",
     },

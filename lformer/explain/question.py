@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from torch import Tensor
 
 from lformer.estimators.asking import matched, of_classes, of_points, of_records, queried, unasked
@@ -73,7 +74,7 @@ def question(estimator: LFormerEstimator, X: Any, i: int, at: Any, output: Any) 
     if of_records(estimator):
         if at is None:
             raise ValueError("at is missing: give the time whose value is to be explained, as in query_times.")
-        part = queried(estimator, panel, [[at]])
+        part = queried(estimator, panel, [pd.Index([at])])  # an Index keeps a time zone
         channel = _channel(estimator, output)
         return Question(part=part, task=task, what=f"{estimator.features_.channels[channel]} at {at}", output=channel)
     part, row = unasked(estimator, panel), None
