@@ -40,11 +40,12 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
         "baselines", "metrics", "tasks", "evaluate", "train",
     },
     "explain": {"batch", "panel", "parts", "nn", "tasks", "evaluate", "doctor", "estimators"},
+    "report": {"sealed", "panel", "parts", "evaluate", "drawing", "doctor", "estimators", "explain"},
     "bench": {
         "sealed", "ops", "batch", "parts", "metrics", "allocator", "cuda_graphs", "devices", "nn", "baselines", "data",
         "tasks", "evaluate", "train", "panel", "estimators", "covariates", "splitting", "hiding",
     },
-    "cli": {"sealed", "bench", "data", "doctor", "estimators", "panel"},
+    "cli": {"sealed", "bench", "data", "doctor", "estimators", "panel", "report"},
 }  # fmt: skip
 
 

@@ -102,6 +102,8 @@ def fit(
 ) -> None:
     """Train on 85 % of the series of a table, test on the others beside a simple answer, and save that model.
 
+    Beside the folder of the model stands a page of HTML: scores, training, what matters, and examples with reasons.
+
     Exit code 0: the model is saved. 1: something is wrong with the data. 2: something is wrong with the request.
     """
     import warnings
@@ -112,6 +114,7 @@ def fit(
     from lformer.estimators.folder import free_place
     from lformer.estimators.naive import LosesToNaiveWarning
     from lformer.estimators.suspicion import SuspectDataWarning
+    from lformer.report import report
 
     with clear_errors():
         free_place(out)
@@ -153,6 +156,8 @@ def fit(
             model.fit(panel[train], _of(truth, train))
         found = _scores(model, task, panel[test], _of(truth, train), _of(truth, test))
         artefact.save(model, out, columns)
+        beside = out.resolve().with_name(f"{out.resolve().name}-report.html")  # a model's folder holds nothing else
+        report(model, panel[test], _of(truth, test), beside, title=f"{file.name}: {task}", trained_on=panel[train])
     worse = scores.show(found, len(train), len(test))
     _say(worse) if worse else None
     _say(f"{panel!r}; best of {model.n_iter_} epochs.")
@@ -160,6 +165,7 @@ def fit(
         f"Validation {model.task_.monitor}: {model.validation_score_:.4g}; {model.naive_} on the same series: "
         f"{model.naive_score_:.4g}" + (", which is better." if model.loses_ else ".")
     )
+    _say(f"Report: {beside}")
     ask = " --at TIME" if task.of_records else ""
     _say(f"Model: {out}   Use it: lformer predict {out} NEW.csv{ask} --out predictions.csv")
 

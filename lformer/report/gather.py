@@ -151,8 +151,8 @@ def _look_inside(facts: Facts, estimator: Any, panel: Panel, truth: Any, draws: 
     facts.half_lives, facts.half_lives_on = half_life(estimator, panel[some]), _of(some, panel)
     if not estimator.model_.config.causal:
         facts.memory = (
-            " This model shares out the same total decay over every record: in a long one memory fades more slowly than "
-            "in a short one, and what comes late never fades by half."
+            " This model shares out the same total decay over every record: a long one fades more slowly than a "
+            "short one, and what comes late never fades by half."
         )
 
 
@@ -169,7 +169,7 @@ def _by_rules(estimator: LFormerEstimator, panel: Panel, points: bool) -> dict[s
 def _scoring(estimator: Any, truth: Any) -> tuple[str | None, str]:
     """In which score importance is counted: AUC for two classes, as accuracy says little of a rare one."""
     if of_records(estimator):
-        return None, "mean squared error of hidden values"
+        return None, "MSE of hidden values"
     if of_points(estimator):
         return None, "accuracy" if of_classes(estimator) else "R²"
     if of_classes(estimator):

@@ -122,9 +122,9 @@ def _score_row(score: Score, names: list[str]) -> str:
     values = [score.model, *(score.others.get(name, np.nan) for name in names)]
     known = [value for value in values if np.isfinite(value)]
     best = (max if score.higher else min)(known, default=np.nan)
+    mark = ' class="best-of"'
     cells = [
-        f"<td{' class=best-of' if value == best else ''}>{number(value) if np.isfinite(value) else ''}</td>"
-        for value in values
+        f"<td{mark if value == best else ''}>{number(value) if np.isfinite(value) else ''}</td>" for value in values
     ]
     arrow = "more is better" if score.higher else "less is better"
     return f'<tr><th scope="row">{clean(score.metric)} <span class="soft">({arrow})</span></th>{"".join(cells)}</tr>'
@@ -175,7 +175,10 @@ def _answers(facts: Facts) -> str:
             [n.name, number(float(np.sqrt(np.square(n.told - n.truth).mean()))), f"{len(n.told):,}"]
             for n in facts.numbers[OUTPUTS:]
         ]
-        parts.append(f'<p class="soft">And {len(rows):,} more.</p>' + _table(["name", "RMSE", "answers"], rows))
+        parts.append(
+            f'<p class="soft">And {len(rows):,} more.</p>'
+            + _table(["name", "RMSE", "answers"], rows, "Errors of the others")
+        )
     return "".join(parts) if facts.numbers else ""
 
 
@@ -255,7 +258,7 @@ def _example(example: Example) -> str:
         f"<dt>explained</dt><dd>{clean(why.what)}: {number(why.answer)}</dd></dl>{chart.picture}"
         f'<p class="soft">{clean(how)}</p>'
         f"<details><summary>The {min(LARGEST, len(chart.rows))} largest contributions</summary>"
-        f"{_table(chart.header, chart.rows)}</details></article>"
+        f"{_table(chart.header, chart.rows, 'Largest contributions')}</details></article>"
     )
 
 
@@ -265,7 +268,7 @@ def _settings(facts: Facts) -> str:
     words = "".join(f"<dt>{clean(k)}</dt><dd>{clean(v)}</dd>" for k, v in changed.items())
     return (
         f"<dl>{words}</dl><details><summary>{len(others)} arguments at their defaults</summary>"
-        f"{_table(['argument', 'value'], others)}</details>"
+        f"{_table(['argument', 'value'], others, 'Arguments')}</details>"
     )
 
 
@@ -275,12 +278,15 @@ def _settings(facts: Facts) -> str:
 def _figure(title: str, chart: Chart) -> str:
     return (
         f"<figure><figcaption>{clean(title)}</figcaption>{chart.picture}<details><summary>Numbers</summary>"
-        f'<div class="wide" tabindex="0" role="region" aria-label="{clean(title)}">{_table(chart.header, chart.rows)}'
-        "</div></details></figure>"
+        f"{_table(chart.header, chart.rows, title)}</details></figure>"
     )
 
 
-def _table(header: list[str], rows: list[list[str]]) -> str:
+def _table(header: list[str], rows: list[list[str]], title: str) -> str:
+    """A table that can be scrolled if it is too large for the screen, with the keyboard too."""
     head = "".join(f'<th scope="col">{clean(name)}</th>' for name in header)
     body = "".join("<tr>" + "".join(f"<td>{clean(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{clean(title)}">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )

@@ -6,6 +6,7 @@ import numpy as np
 
 from lformer.doctor.words import number, readable, stamp
 from lformer.drawing import clean, line, short, svg, text, ticks
+from lformer.panel import Array
 from lformer.report.charts import UNITS, Chart
 from lformer.report.facts import Example
 from lformer.report.frame import Frame, around
@@ -51,7 +52,7 @@ def record(example: Example) -> Chart:
 
 
 def _strip(
-    example: Example, mine: np.ndarray, name: str, top: float, high: float, across: Frame, size: float, most: float
+    example: Example, mine: Array, name: str, top: float, high: float, across: Frame, size: float, most: float
 ) -> list[str]:
     """One channel: a line through its observations, and their contributions."""
     table = example.explanation.table
@@ -65,7 +66,7 @@ def _strip(
     parts = [
         line(frame.left, frame.bottom, frame.right, frame.bottom, "axis faint"),
         text(frame.left - 10, top + high / 2, short(name, 20), "strong", "end"),
-        text(frame.left - 10, top + high / 2 + 15, f"{number(values.min())} to {number(values.max())}", "small", "end"),
+        text(frame.left - 10, top + high / 2 + 15, _range(values), "small", "end"),
         frame.path(times, values, "thread"),
     ]
     gave = table["contribution"].to_numpy()[mine]
@@ -74,6 +75,11 @@ def _strip(
         tip = f"{name} {number(values[k])} at {stamp(_scalar(table['time'].iloc[mine[k]]))}: {gave[k]:+.3g}"
         parts.append(_triangle(frame.x(times[k]), frame.y(values[k]), float(gave[k]) / most, tip))
     return parts
+
+
+def _range(values: Array) -> str:
+    low, high = number(float(values.min())), number(float(values.max()))
+    return low if low == high else f"{low} to {high}"
 
 
 def _triangle(x: float, y: float, share: float, tip: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from sklearn.metrics import log_loss, r2_score, roc_auc_score
 
@@ -41,15 +43,13 @@ def of_numbers(truth: Array, told: dict[str, Array]) -> list[Score]:
     told = told | {MEAN: np.broadcast_to(np.nanmean(truth, axis=0), truth.shape)}
     columns = [np.isfinite(column) for column in truth.T]
 
-    def mean(measure: object) -> object:
-        def over(p: Array) -> float:
-            return float(np.mean([measure(truth[c, k], p[c, k]) for k, c in enumerate(columns) if c.any()]))  # type: ignore[operator]
-
-        return over
+    def mean(measure: Callable[[Array, Array], float]) -> Callable[[Array], float]:
+        some = [(k, c) for k, c in enumerate(columns) if c.any()]
+        return lambda p: float(np.mean([measure(truth[c, k], p[c, k]) for k, c in some]))
 
     found = [
-        _score("MAE", told, mean(lambda t, p: np.abs(t - p).mean()), higher=False),
-        _score("RMSE", told, mean(lambda t, p: np.sqrt(np.square(t - p).mean())), higher=False),
+        _score("MAE", told, mean(lambda t, p: float(np.abs(t - p).mean())), higher=False),
+        _score("RMSE", told, mean(lambda t, p: float(np.sqrt(np.square(t - p).mean()))), higher=False),
     ]
     if all(c.sum() > 1 for c in columns):
         found.append(_score("R²", told, mean(r2_score), higher=True))
@@ -59,11 +59,11 @@ def of_numbers(truth: Array, told: dict[str, Array]) -> list[Score]:
 def of_records(compared: dict[str, float], name: str) -> list[Score]:
     """From what `compare` of an estimator of that name says."""
     others = {rule: -score for rule, score in compared.items() if rule != name}
-    return [Score("mean squared error of hidden values, in deviations", -compared[name], others, False)]
+    return [Score("MSE of hidden values", -compared[name], others, False)]
 
 
-def _score(metric: str, told: dict[str, Array], measure: object, higher: bool) -> Score:
-    values = {name: float(measure(p)) for name, p in told.items()}  # type: ignore[operator]
+def _score(metric: str, told: dict[str, Array], measure: Callable[[Array], float], higher: bool) -> Score:
+    values = {name: measure(p) for name, p in told.items()}
     first, *others = values
     return Score(metric, values[first], {name: values[name] for name in others}, higher)
 

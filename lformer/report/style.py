@@ -28,7 +28,7 @@ button{{font:inherit;font-size:13px;color:var(--ink);background:var(--card);bord
 border-radius:6px;padding:3px 12px;cursor:pointer}}
 main{{max-width:1000px;margin:0 auto;padding:28px 24px 72px}}
 h1{{font-size:27px;line-height:1.2;margin:0 0 6px;overflow-wrap:anywhere}} h2{{font-size:19px;margin:0 0 4px}}
-h3{{font-size:15px;margin:12px 0 2px}} article h3{{margin-top:0}}
+h3{{font-size:15px;margin:12px 0 2px}} article h3{{margin-top:0}} article svg+p{{margin-top:10px}}
 p{{margin:0 0 8px;max-width:74ch}} .soft{{color:var(--soft)}} .lead{{font-size:17px;margin-bottom:14px}}
 .good{{color:var(--good)}} .bad{{color:var(--bad)}}
 .tiles{{display:grid;grid-template-columns:repeat(auto-fit,minmax(190px,1fr));gap:14px;margin:18px 0 8px}}
