@@ -152,19 +152,19 @@ def errors(told: Array, truth: Array, name: str) -> Chart:
     return Chart(svg(HALF, HIGH, f"Histogram of the errors of {name}", parts), ["predicted − true", "answers"], rows)
 
 
-def losses(table: pd.DataFrame, column: str, what: str, ceiling: float | None = None) -> Chart:
+def losses(table: pd.DataFrame, column: str, what: str, like: pd.DataFrame | None = None) -> Chart:
     """Bars of lost score with their deviation over repeats; those beyond the most important are in the table alone.
 
     Args:
         table: the column of names, loss and deviation.
         column: of names.
         what: is lost.
-        ceiling: the largest loss of the axis, so that pictures can be compared.
+        like: another table, whose axis this one has too, so that the two can be compared.
     """
     shown = table.head(BARS)
-    reach = shown["loss"].abs() + shown["deviation"]
-    most = max(float(reach.max()), ceiling or 0.0) or 1e-9
-    least = min(0.0, float((shown["loss"] - shown["deviation"]).min()))
+    both = [shown] if like is None else [shown, like.head(BARS)]
+    most = max(0.0, *(float((one["loss"] + one["deviation"]).max()) for one in both)) or 1e-9
+    least = min(0.0, *(float((one["loss"] - one["deviation"]).min()) for one in both))
     lane, left, right = 24.0, 150.0, HALF - 64
     frame = Frame(left=left, right=right, x_low=least, x_high=most, top=6, bottom=10 + lane * len(shown))
     parts = []

@@ -54,6 +54,7 @@ class Facts:
     question: str  # in words
     trained_on: str
     looked_at: str
+    series: int  # that the report looks at
     validation: list[Score]
     scores: list[Score]
     monitor: str

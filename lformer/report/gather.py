@@ -65,6 +65,7 @@ def gather(
         question=QUESTIONS[name],
         trained_on="" if trained_on is None else _described(trained_on),
         looked_at=_described(panel),
+        series=len(panel),
         validation=_validation(estimator),
         scores=[],
         monitor=METRICS.get(task.monitor, task.monitor),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lformer.doctor.words import number, percent
+from lformer.doctor.words import counted, number, percent
 from lformer.drawing import clean, short
 from lformer.report.charts import BARS, Chart, cloud, curve, errors, losses, ranges, reliability
 from lformer.report.facts import Example, Facts, Score
@@ -76,15 +76,9 @@ def _verdict(facts: Facts) -> tuple[str, str]:
     """One sentence on the first of the scores that has a rival, and its colour."""
     first = next((score for score in facts.scores if score.metric.startswith("AUC")), facts.scores[0])
     name, value = _best(first)
-    if first.wins:
-        return (
-            f"Better than {name} on these series: {first.metric} {number(first.model)} against {number(value)}.",
-            "good",
-        )
-    return (
-        f"No better than {name} on these series: {first.metric} {number(first.model)} against {number(value)}.",
-        "bad",
-    )
+    how, kind = ("Better than", "good") if first.wins else ("No better than", "bad")
+    where = f"on these {counted(facts.series, 'series')}"
+    return f"{how} {name} {where}: {first.metric} {number(first.model)} against {number(value)}.", kind
 
 
 def _best(score: Score) -> tuple[str, float]:
@@ -215,9 +209,8 @@ def _importance(facts: Facts) -> str:
     ]
     if facts.channels is not None:
         more = f", {BARS} of {len(facts.channels)}" if len(facts.channels) > BARS else ""
-        parts.append(_figure(f"Channels{more}", losses(facts.channels, "channel", what)))
-    ceiling = None if facts.channels is None else float(facts.channels["loss"].max())
-    parts.append(_figure("Time, on the same scale", losses(facts.stamps, "stamps", what, ceiling)))
+        parts.append(_figure(f"Channels{more}", losses(facts.channels, "channel", what, facts.stamps)))
+    parts.append(_figure("Time, on the same scale", losses(facts.stamps, "stamps", what, facts.channels)))
     return "".join(parts) + "</div>"
 
 

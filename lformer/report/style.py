@@ -35,6 +35,7 @@ p{{margin:0 0 8px;max-width:74ch}} .soft{{color:var(--soft)}} .lead{{font-size:1
 .tile,section,article{{background:var(--card);border:1px solid var(--edge);border-radius:10px}}
 .tile{{padding:14px 18px}} .tile b{{display:block;font-size:26px;line-height:1.25;font-variant-numeric:tabular-nums}}
 .tile span{{color:var(--soft);font-size:13px;display:block}}
+.tile .good{{color:var(--good)}} .tile .bad{{color:var(--bad)}}
 section{{padding:22px 24px;margin-top:22px}} article{{padding:16px 18px;margin-top:14px;background:var(--page)}}
 .pair{{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(380px,100%),1fr));gap:8px 28px;margin-top:14px}}
 figure{{margin:10px 0 0;min-width:0}} figcaption{{font-weight:600;font-size:14px}}

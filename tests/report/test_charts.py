@@ -61,6 +61,10 @@ def test_losses_may_be_gains() -> None:
     table = pd.DataFrame({"channel": ["a", "b"], "loss": [0.2, -0.05], "deviation": [0.01, 0.02]})
     chart = losses(table, "channel", "AUC")
     assert chart.rows == [["a", "0.200", "0.0100"], ["b", "-0.0500", "0.0200"]]
+    other = pd.DataFrame({"stamps": ["even"], "loss": [0.9], "deviation": [0.0]})
+    axes = [re.findall(r'middle">([^<]+)<', losses(*one, "AUC", two).picture)[:-1] for one, two in
+            (((table, "channel"), other), ((other, "stamps"), table))]  # fmt: skip
+    assert axes[0] == axes[1]  # the two can be compared
     assert all(float(width) > 0 for width in re.findall(r'width="([\d.]+)" height="14', chart.picture))
 
 
