@@ -49,8 +49,8 @@ def ward(folder: Path) -> None:
     model = LFormerClassifier(random_state=0, max_epochs=15).fit(X[:300], y[:300])
     title, note = "Who deteriorates on the ward?", "A simulated ward."
     page = report(model, X[300:], y[300:], folder / "ward.html", title=title, note=note, trained_on=X[:300])
-    shoot(page, folder / "report-ward-light.png", 0, 1690)
-    shoot(page, folder / "report-ward-dark.png", 1690, 3330, dark=True)
+    shoot(page, folder / "report-ward-light.png", 0, 1746)
+    shoot(page, folder / "report-ward-dark.png", 1746, 3546, dark=True)
 
 
 def stays(folder: Path) -> None:
@@ -66,8 +66,8 @@ def stays(folder: Path) -> None:
     note = f"A small subset of PhysioNet 2012 and a short training, to show the page: {STAYS} stays, 8 epochs."
     title = "In-hospital death, PhysioNet 2012 (subset)"
     page = report(model, new, truth, folder / "physionet.html", title=title, note=note, trained_on=X)
-    shoot(page, folder / "report-physionet-light.png", 0, 1700)
-    shoot(page, folder / "report-physionet-dark.png", 1700, 3500, dark=True)
+    shoot(page, folder / "report-physionet-light.png", 0, 1770)
+    shoot(page, folder / "report-physionet-dark.png", 1770, 3852, dark=True)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ class Explanation:
 
     def __repr__(self) -> str:
         since = "" if self.baseline is None else f", {self.baseline:.4g} from typical values"
-        return f"Explanation({self.id!r}: {self.what} {self.answer:.4g}{since}; {len(self.table):,} observations)"
+        return f"Explanation({self.id!r}: {self.what} = {self.answer:.4g}{since}; {len(self.table):,} observations)"
 
     def by_channel(self) -> pd.Series[float]:
         """The sum of the contributions of each channel, the largest first."""
@@ -53,7 +53,7 @@ class Explanation:
         return total.reindex(total.abs().sort_values(ascending=False, kind="stable").index)
 
     def plot(self, channels: int = 6) -> Any:
-        """The record, each observation as large as its contribution: red raises the answer, blue lowers it.
+        """The record, each observation as large as its contribution: ▲ raises the answer, ▼ lowers it.
 
         Args:
             channels: how many to draw, those with the largest contributions.
@@ -61,7 +61,7 @@ class Explanation:
         Returns:
             The matplotlib figure; needs the extra `plots`.
         """
-        return plot_record(self.table, f"{self.id}: {self.what} {self.answer:.3g}", channels)
+        return plot_record(self.table, f"{self.id}: {self.what} = {self.answer:.3g}", channels)
 
 
 def explain(

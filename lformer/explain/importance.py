@@ -48,7 +48,7 @@ def channel_importance(
 
     Returns:
         One row per channel, the most important first: `channel`, `loss` of score (mean over repeats), `deviation` over
-        the repeats. `attrs["score"]` is the score with everything in place.
+        the repeats, NaN for a single one. `attrs["score"]` is the score with everything in place.
     """
     import pandas as pd
 
@@ -63,7 +63,7 @@ def channel_importance(
     rows = []
     for c, name in enumerate(panel.channels):
         losses = [whole - score(swap(panel, c, donor)) for donor in donors]
-        rows.append({"channel": name, "loss": float(np.mean(losses)), "deviation": float(np.std(losses))})
+        rows.append({"channel": name, "loss": float(np.mean(losses)), "deviation": _deviation(losses)})
     table = pd.DataFrame(rows).sort_values("loss", ascending=False, kind="stable", ignore_index=True)
     table.attrs["score"] = whole
     return table
@@ -100,7 +100,7 @@ def time_importance(
     permuted = [whole - score(permuted_intervals(panel, draws)) for _ in range(repeats)]
     rows = [
         {"stamps": EVEN, "loss": whole - score(evenly_spaced(panel)), "deviation": 0.0},
-        {"stamps": PERMUTED, "loss": float(np.mean(permuted)), "deviation": float(np.std(permuted))},
+        {"stamps": PERMUTED, "loss": float(np.mean(permuted)), "deviation": _deviation(permuted)},
     ]
     table = pd.DataFrame(rows)
     table.attrs["score"] = whole
@@ -134,6 +134,11 @@ def _others(n: int, draws: np.random.Generator) -> Any:
     donor = np.empty(n, np.int64)
     donor[order] = np.roll(order, 1)
     return donor
+
+
+def _deviation(losses: list[float]) -> float:
+    """Over the repeats; NaN if there was only one."""
+    return float(np.std(losses, ddof=1)) if len(losses) > 1 else np.nan
 
 
 def _check_repeats(repeats: int) -> None:

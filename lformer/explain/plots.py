@@ -43,10 +43,10 @@ def plot_record(table: pd.DataFrame, title: str, channels: int) -> Any:
         one = table[table["channel"] == name]
         share = one["contribution"].to_numpy() / largest
         axis.plot(one["time"], one["value"], color=LINE, linewidth=1, zorder=1)
-        axis.scatter(
-            one["time"], one["value"], s=12 + 90 * np.abs(share), c=np.where(share >= 0, FOR, AGAINST), zorder=2,
-            alpha=0.85, linewidths=0,
-        )  # fmt: skip
+        for mine, colour, marker in ((share >= 0, FOR, "^"), (share < 0, AGAINST, "v")):
+            points = one[mine]
+            size = 12 + 90 * np.abs(share[mine])
+            axis.scatter(points["time"], points["value"], s=size, c=colour, marker=marker, zorder=2, linewidths=0)
         axis.set_ylabel(name, rotation=0, ha="right", va="center")
         axis.spines[["top", "right"]].set_visible(False)
     figure.suptitle(title, fontsize="medium")

@@ -161,8 +161,8 @@ def losses(table: pd.DataFrame, column: str, what: str, like: pd.DataFrame | Non
         what: is lost.
         like: another table, whose axis this one has too, so that the two can be compared.
     """
-    shown = table.head(BARS)
-    both = [shown] if like is None else [shown, like.head(BARS)]
+    both = [one.head(BARS).fillna({"deviation": 0.0}) for one in (table, like) if one is not None]
+    shown = both[0]
     most = max(0.0, *(float((one["loss"] + one["deviation"]).max()) for one in both)) or 1e-9
     least = min(0.0, *(float((one["loss"] - one["deviation"]).min()) for one in both))
     lane, left, right = 24.0, 150.0, HALF - 64

@@ -189,7 +189,7 @@ def test_the_plot_has_an_axis_for_each_channel() -> None:
         found = explain(fitted(LFormerClassifier, X), X, 0)
         figure = found.plot()
         assert {axis.get_ylabel() for axis in figure.axes} == {"k", "na"}
-        drawn = sum(len(axis.collections[0].get_offsets()) for axis in figure.axes)
+        drawn = sum(len(points.get_offsets()) for axis in figure.axes for points in axis.collections)
         assert drawn == len(found.table)
         assert len(found.plot(channels=1).axes) == 1
         plt.close("all")

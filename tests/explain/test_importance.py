@@ -69,11 +69,31 @@ def test_every_estimator_can_be_asked(kind: Any) -> None:
         assert len(table) == 2
 
 
+def test_a_forecast_without_its_channel_loses_and_hidden_values_stay_the_true_ones() -> None:
+    rng = np.random.default_rng(2)
+    series = []
+    for level in rng.normal(0, 5, 40):
+        values = np.column_stack([rng.normal(level, 0.1, 9), rng.normal(size=9)])[: rng.integers(5, 10)]
+        values[rng.random(values.shape) < 0.2] = np.nan
+        values[[0, -1], 0] = level
+        series.append((np.cumsum(rng.exponential(1.0, len(values))), values))
+    X = Panel.from_list(series, channels=["level", "noise"])
+    model = LFormerForecaster(  # which begins with the latest value, and hardly leaves it
+        width=8, heads=2, depth=1, max_epochs=1, lr=1e-4, random_state=0, series_scale=False
+    ).fit(X)
+    table = channel_importance(model, X, repeats=2)
+    assert table["channel"].tolist() == ["level", "noise"]
+    assert table["loss"][0] > 0.5  # half of the variance between series, in deviations
+    assert time_importance(model, X, repeats=2)["loss"].abs().max() > 0
+
+
 def test_another_score_can_be_asked_for() -> None:
     X, y = by_level()
     model = LFormerClassifier(width=8, heads=2, depth=1, max_epochs=3, random_state=0).fit(X, y)
     for scoring in ("neg_log_loss", lambda e, X, y: -float(np.square(e.predict_proba(X)[:, 1] - y).mean())):
-        assert channel_importance(model, X, y, scoring=scoring, repeats=1).attrs["score"] < 0
+        table = channel_importance(model, X, y, scoring=scoring, repeats=1)
+        assert table.attrs["score"] < 0
+        assert table["deviation"].isna().all()  # of one number there is none
     by_id = pd.Series(y[::-1], index=X.ids[::-1])
     assert time_importance(model, X, by_id, repeats=1).attrs["score"] == model.score(X, y)
 

@@ -61,6 +61,11 @@ def test_losses_may_be_gains() -> None:
     table = pd.DataFrame({"channel": ["a", "b"], "loss": [0.2, -0.05], "deviation": [0.01, 0.02]})
     chart = losses(table, "channel", "AUC")
     assert chart.rows == [["a", "0.200", "0.0100"], ["b", "-0.0500", "0.0200"]]
+    once = losses(table.assign(deviation=np.nan), "channel", "AUC")
+    assert once.rows[0] == ["a", "0.200", "none"]
+    assert "nan" not in once.picture
+    assert "whisker" in chart.picture
+    assert "whisker" not in once.picture
     other = pd.DataFrame({"stamps": ["even"], "loss": [0.9], "deviation": [0.0]})
     axes = [re.findall(r'middle">([^<]+)<', losses(*one, "AUC", two).picture)[:-1] for one, two in
             (((table, "channel"), other), ((other, "stamps"), table))]  # fmt: skip
