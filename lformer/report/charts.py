@@ -158,7 +158,7 @@ def losses(table: pd.DataFrame, column: str, what: str, like: pd.DataFrame | Non
     Args:
         table: the column of names, loss and deviation.
         column: of names.
-        what: is lost.
+        what: the losses are of, such as "AUC lost".
         like: another table, whose axis this one has too, so that the two can be compared.
     """
     both = [one.head(BARS).fillna({"deviation": 0.0}) for one in (table, like) if one is not None]
@@ -188,10 +188,10 @@ def losses(table: pd.DataFrame, column: str, what: str, like: pd.DataFrame | Non
             ends = (frame.x(row["loss"] - row["deviation"]), frame.x(row["loss"] + row["deviation"]))
             parts.append(line(ends[0], middle, ends[1], middle, "whisker"))
     parts.append(line(frame.x(0), 4, frame.x(0), frame.bottom, "axis"))
-    parts.append(text((left + right) / 2, frame.bottom + 34, f"{what} lost", "small", "middle"))
+    parts.append(text((left + right) / 2, frame.bottom + 34, what, "small", "middle"))
     rows = [[str(r[column]), number(r["loss"]), number(r["deviation"])] for r in table.to_dict("records")]
-    words = f"{what} lost, by {column}: " + "; ".join(f"{r[0]} {r[1]}" for r in rows[:5])
-    return Chart(svg(HALF, frame.bottom + 42, words, parts), [column, f"{what} lost", "deviation"], rows)
+    words = f"{what}, by {column}: " + "; ".join(f"{r[0]} {r[1]}" for r in rows[:5])
+    return Chart(svg(HALF, frame.bottom + 42, words, parts), [column, what, "deviation"], rows)
 
 
 def ranges(table: pd.DataFrame) -> Chart:

@@ -62,21 +62,25 @@ def of_values(estimator: Any, part: PanelPart, told: Array, asked: Array) -> lis
         i = int(np.searchsorted(targets.first + targets.lengths, query, side="right"))
         at = stamps(targets.times[query], panel.origin[i], panel.unit)
         channel = panel.channels[c]
-        why = _explained(estimator, panel, i, {"at": _in_zone(at, panel), "output": channel})
+        asked_at = _in_zone(at, panel)
+        why = _explained(estimator, panel, i, {"at": asked_at, "output": channel})
         when = stamp(at[()] if isinstance(at, np.ndarray) else at)
         words = f"{channel} {number(float(told[query, c]))} at {when}"
-        found.append(_made(role, words, number(float(targets.values[query, c])), why, panel))
+        found.append(_made(role, words, number(float(targets.values[query, c])), why, panel, asked_at))
     return found
 
 
 def _example(role: str, estimator: Any, panel: Panel, i: int, told: Array, truth: Any, more: dict[str, Any]) -> Example:
     why = _explained(estimator, panel, i, more)
-    where = f" (row {more['at'] + 1})" if "at" in more else ""
+    where, asked = "", None
+    if "at" in more:
+        where = f" (row {more['at']})"
+        asked = _in_zone(stamps(panel.times[panel.first[i] + more["at"]], panel.origin[i], panel.unit), panel)
     if of_classes(estimator):
         k = int(told.argmax())
         answer = f"{estimator.classes_.tolist()[k]}, with probability {percent(float(told[k]))}{where}"
-        return _made(role, answer, str(truth), why, panel)
-    return _made(role, f"{number(float(told[0]))}{where}", number(float(truth[0])), why, panel)
+        return _made(role, answer, str(truth), why, panel, asked)
+    return _made(role, f"{number(float(told[0]))}{where}", number(float(truth[0])), why, panel, asked)
 
 
 def _explained(estimator: Any, panel: Panel, i: int, more: dict[str, Any]) -> Explanation:
@@ -85,12 +89,21 @@ def _explained(estimator: Any, panel: Panel, i: int, more: dict[str, Any]) -> Ex
         return explain(estimator, panel, i, **more)
 
 
-def _made(role: str, answer: str, truth: str, why: Explanation, panel: Panel) -> Example:
+def _made(role: str, answer: str, truth: str, why: Explanation, panel: Panel, asked: Any = None) -> Example:
     clock = why.table["time"]
     since = (clock - clock.iloc[0]).to_numpy()
     times = since / np.timedelta64(1, "s") if since.dtype.kind == "m" else since.astype(np.float64)
     unit = "s" if since.dtype.kind == "m" else panel.unit
-    return Example(role, answer, truth, why, unit, times)
+    return Example(role, answer, truth, why, unit, times, None if asked is None else _since(asked, clock.iloc[0]))
+
+
+def _since(asked: Any, first: Any) -> float:
+    """From one stamp to another: in seconds if they are dates or durations, else as numbers."""
+    import pandas as pd
+
+    if isinstance(first, pd.Timestamp | pd.Timedelta):
+        return float((type(first)(asked) - first) / pd.Timedelta(1, "s"))
+    return float(asked - first)
 
 
 def _in_zone(at: Any, panel: Panel) -> Any:

@@ -43,6 +43,7 @@ class Example(NamedTuple):
     explanation: Explanation
     unit: str  # of the times of the record
     times: Array  # (N,) of the observations in the explanation, since the first
+    asked: float | None = None  # when, likewise, if the answer is for a moment
 
 
 @dataclass(kw_only=True)
@@ -65,7 +66,7 @@ class Facts:
     probabilities: Array | None = None  # (N, K)
     labels: Array | None = None  # (N,) positions of the true classes
     numbers: list[Numbers] = field(default_factory=list)
-    score_name: str = ""  # in which importance is counted
+    lost: str = ""  # what importance is counted in, such as "AUC lost"
     channels: pd.DataFrame | None = None
     stamps: pd.DataFrame | None = None
     importance_on: str = ""

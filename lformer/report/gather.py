@@ -140,7 +140,7 @@ def _look_inside(facts: Facts, estimator: Any, panel: Panel, truth: Any, draws: 
     some = _some(panel, ROWS // passes, draws)
     facts.importance_on = _of(some, panel)
     fewer, known = panel[some].compact(), selected(truth, some)
-    scoring, facts.score_name = _scoring(estimator, known)
+    scoring, facts.lost = _scoring(estimator, known)
     more: dict[str, Any] = {"scoring": scoring, "repeats": repeats, "random_state": 0}
     try:
         facts.stamps = time_importance(estimator, fewer, known, **more)
@@ -170,13 +170,11 @@ def _by_rules(estimator: LFormerEstimator, panel: Panel, points: bool) -> dict[s
 def _scoring(estimator: Any, truth: Any) -> tuple[str | None, str]:
     """In which score importance is counted: AUC for two classes, as accuracy says little of a rare one."""
     if of_records(estimator):
-        return None, "MSE of hidden values"
-    if of_points(estimator):
-        return None, "accuracy" if of_classes(estimator) else "R²"
-    if of_classes(estimator):
-        both = len(estimator.classes_) == 2 == len(np.unique(truth))
-        return ("roc_auc", "AUC") if both else (None, "accuracy")
-    return None, "R²"
+        return None, "MSE of hidden values added"
+    if not of_classes(estimator):
+        return None, "R² lost"
+    both = not of_points(estimator) and len(estimator.classes_) == 2 == len(np.unique(truth))
+    return ("roc_auc", "AUC lost") if both else (None, "accuracy lost")
 
 
 def _some(panel: Panel, rows: int, draws: np.random.Generator) -> Array:

@@ -201,9 +201,9 @@ def _matrix(classes: list[object], truth: np.ndarray, told: np.ndarray) -> str:
 def _importance(facts: Facts) -> str:
     if facts.stamps is None:
         return ""
-    what = facts.score_name
+    what = facts.lost
     parts = [
-        f'<p class="soft">How much {clean(what)} is lost when a channel is exchanged between series, or when the '
+        f'<p class="soft">The bars show {clean(what)} when a channel is exchanged between series, or when '
         f"stamps say less than they did. Measured on {clean(facts.importance_on)}. Channels that say the same can "
         'stand in for one another, and then neither seems important.</p><div class="pair">'
     ]

@@ -23,14 +23,15 @@ def record(example: Example) -> Chart:
     total = table["contribution"].abs().groupby(table["channel"]).sum().sort_values(ascending=False, kind="stable")
     names = total.index[:STRIPS].tolist()
     most = float(table["contribution"].abs().max()) or 1.0
-    size, unit = readable(float(example.times.max(initial=0.0)), example.unit)
+    moments = np.append(example.times, 0.0 if example.asked is None else example.asked)
+    size, unit = readable(float(moments.max()), example.unit)
     high, gap, left, right = 62.0, 14.0, 150.0, WIDE - 20
-    end = float(example.times.max(initial=0.0)) / size
+    begin, end = float(moments.min()) / size, float(moments.max()) / size
     parts = []
     bottom = 8 + (high + gap) * len(names)
-    ends = around(0.0, end) if end else (0.0, 1.0)
+    ends = around(begin, end) if end > begin else (0.0, 1.0)
     across = Frame(left=left, right=right, x_low=ends[0], x_high=ends[1])
-    for v in ticks(0, end, 6):
+    for v in ticks(begin, end, 6):
         parts += [
             line(across.x(v), 4, across.x(v), bottom - gap + 4, "grid"),
             text(across.x(v), bottom + 8, axis_label(v), "small", "middle"),
@@ -39,6 +40,9 @@ def record(example: Example) -> Chart:
     parts.append(
         text((left + right) / 2, bottom + 27, f"{words or 'time'} since the first observation", "small", "middle")
     )
+    if example.asked is not None:
+        x = across.x(example.asked / size)
+        parts += [line(x, 4, x, bottom - gap + 4, "mark"), text(x - 5, bottom - gap, "asked", "small", "end")]
     for n, name in enumerate(names):
         mine = np.flatnonzero((table["channel"] == name).to_numpy())
         parts += _strip(example, mine, str(name), 8 + (high + gap) * n, high, across, size, most)

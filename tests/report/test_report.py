@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from estimators.every_estimator import POINTS, SIX, fitted, records, targets
+from estimators.every_estimator import POINTS, SERIES, SIX, fitted, records, targets
 
 import lformer
 from lformer import LFormerClassifier, LFormerForecaster, LFormerPointClassifier, LFormerRegressor, Panel
@@ -48,6 +48,8 @@ def test_each_estimator_has_a_whole_page(kind: Any, dated: bool, tmp_path: Path)
     assert len(list(tree.iter("article"))) == 3
     assert all(list(figure.iter("table")) for figure in tree.iter("figure"))
     text = words(page)
+    drawn = [t.text for t in tree.iter("{http://www.w3.org/2000/svg}text")]
+    assert drawn.count("asked") == (0 if kind in SERIES else 3)
     assert "16 series" in text
     assert "nan" not in text.lower().split()
     assert set(re.findall(r"https?://[^\s\"']+", page.read_text())) == {"http://www.w3.org/2000/svg"}
