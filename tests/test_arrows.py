@@ -29,7 +29,8 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "evaluate": {"ops", "batch", "devices", "parts", "tasks"},
     "baselines": {"ops", "batch", "nn", "panel", "parts", "summaries", "metrics", "tasks"},
     "data": {"sealed", "batch", "panel", "parts", "hiding", "scaling", "splitting", "tasks"},
-    "doctor": {"arrays", "panel"},
+    "drawing": set(),
+    "doctor": {"arrays", "panel", "drawing"},
     "train": {
         "draws", "sealed", "ops", "batch", "cuda_graphs", "devices", "nn", "parts", "metrics", "tasks", "evaluate",
     },
@@ -38,11 +39,13 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
         "devices", "nn", "doctor",
         "baselines", "metrics", "tasks", "evaluate", "train",
     },
+    "explain": {"batch", "panel", "parts", "nn", "tasks", "evaluate", "doctor", "estimators"},
+    "report": {"sealed", "panel", "parts", "evaluate", "drawing", "doctor", "estimators", "explain"},
     "bench": {
         "sealed", "ops", "batch", "parts", "metrics", "allocator", "cuda_graphs", "devices", "nn", "baselines", "data",
         "tasks", "evaluate", "train", "panel", "estimators", "covariates", "splitting", "hiding",
     },
-    "cli": {"sealed", "bench", "data", "doctor", "estimators", "panel"},
+    "cli": {"sealed", "bench", "data", "doctor", "estimators", "panel", "report"},
 }  # fmt: skip
 
 

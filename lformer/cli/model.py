@@ -104,6 +104,8 @@ def fit(
 ) -> None:
     """Train on 85 % of the series of a table, test on the others beside a simple answer, and save that model.
 
+    Beside the folder of the model stands a page of HTML: scores, training, what matters, and examples with reasons.
+
     Exit code 0: the model is saved. 1: something is wrong with the data. 2: something is wrong with the request.
     """
     from lformer.cli import plan as planning
@@ -113,6 +115,7 @@ def fit(
     from lformer.estimators.folder import free_place
     from lformer.estimators.naive import LosesToNaiveWarning
     from lformer.estimators.suspicion import SuspectDataWarning
+    from lformer.report import report
 
     with clear_errors():
         free_place(out)
@@ -151,6 +154,9 @@ def fit(
                 model.fit(panel[plan.train], plan.targets(plan.train))
                 found = _scores(model, plan)
         artefact.save(model, out, columns)
+        beside = out.resolve().with_name(f"{out.resolve().name}-report.html")  # a model's folder holds nothing else
+        title, asked = f"{file.name}: {plan.task}", plan.targets(plan.test)
+        report(model, panel[plan.test], asked, beside, title=title, trained_on=panel[plan.train])
     worse = scores.show(found, len(plan.train), len(plan.test))
     say(worse) if worse else None
     say(f"{panel!r}; best of {model.n_iter_} epochs.")
@@ -158,6 +164,7 @@ def fit(
         f"Validation {model.task_.monitor}: {model.validation_score_:.4g}; {model.naive_} on the same series: "
         f"{model.naive_score_:.4g}" + (", which is better." if model.loses_ else ".")
     )
+    say(f"Report: {beside}")
     asks = plan.task is not None and plan.task.of_records
     say(f"Model: {out}   Use it: lformer predict {out} NEW.csv{' --at TIME' if asks else ''} --out predictions.csv")
 

@@ -4,67 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
 
 import numpy as np
 
 from lformer.doctor.records import Array
 from lformer.doctor.report import Report
 from lformer.doctor.sketch import CELLS, Sketch
-from lformer.doctor.words import CLOCK, counted, number, percent, span
+from lformer.doctor.words import counted, number, percent, readable, span
+from lformer.drawing import LETTER, bar, line, short, svg, text, ticks
 
 SPANS = (
     1e-9, 1e-6, 1e-3, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, 86400.0, 7 * 86400.0, 30 * 86400.0,
     365 * 86400.0, 3650 * 86400.0,
 )  # fmt: skip
 NAMES = {"d": "days", "h": "hours", "min": "minutes", "s": "seconds"}
-LETTER = 6.2  # width of a letter, about
 BARS = 24  # channels in the picture
-
-
-def clean(text: object) -> str:
-    """Text that may stand in a page: escaped, and without control characters."""
-    return escape("".join(c if c.isprintable() else "·" for c in str(text)))
-
-
-def short(text: str, letters: int) -> str:
-    """The beginning of a text that is too long."""
-    return text if len(text) <= letters else text[: letters - 1] + "…"
-
-
-def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round numbers between two others.
-
-    Example:
-        >>> ticks(0, 47)
-        [0.0, 10.0, 20.0, 30.0, 40.0]
-    """
-    if not high > low:
-        return [low]
-    raw = (high - low) / about
-    size = 10.0 ** math.floor(math.log10(raw))
-    step = next(m * size for m in (1, 2, 2.5, 5, 10) if m * size >= raw * (1 - 1e-9))
-    return [step * k for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
-
-
-def _svg(width: float, height: float, label: str, parts: Sequence[str]) -> str:
-    return (
-        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{clean(label)}" '
-        f'xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
-    )
-
-
-def _text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}">{clean(words)}</text>'
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
-    return f'<path d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" class="{kind}"/>'
-
-
-def _bar(x: float, y: float, width: float, height: float, kind: str, tip: str = "") -> str:
-    title = f"<title>{clean(tip)}</title>" if tip else ""
-    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" class="{kind}">{title}</rect>'
 
 
 # -- timeline
@@ -76,25 +30,25 @@ def timeline(sketch: Sketch, unit: str) -> str:
     lane = max(18.0, 7 + 3 * len(sketch.legend))
     legend, top = _legend(sketch.legend, left, 760.0)
     bottom = top + lane * len(sketch.lanes)
-    size, unit = _readable(sketch.horizon, unit)
+    size, unit = readable(sketch.horizon, unit)
     parts = [legend]
     for t in ticks(0.0, sketch.horizon / size, 6):
         x = left + (right - left) * t * size / sketch.horizon
-        parts += [_line(x, top - 4, x, bottom, "grid"), _text(x, bottom + 16, f"{t:,g}", "small", "middle")]
+        parts += [line(x, top - 4, x, bottom, "grid"), text(x, bottom + 16, f"{t:,g}", "small", "middle")]
     since = f"{NAMES.get(unit, unit)} since the start of each series" if unit else "time since the start of each series"
-    parts.append(_text((left + right) / 2, bottom + 34, since, "small", "middle"))
-    parts.append(_text(right + 52, top - 8, "rows", "small", "end"))
+    parts.append(text((left + right) / 2, bottom + 34, since, "small", "middle"))
+    parts.append(text(right + 52, top - 8, "rows", "small", "end"))
     for i, series in enumerate(sketch.lanes):
         middle = top + lane * (i + 0.5)
-        parts.append(_text(left - 12, middle + 4, short(series.name, 15), "", "end"))
-        parts.append(_text(right + 52, middle + 4, f"{series.rows:,}", "small", "end"))
+        parts.append(text(left - 12, middle + 4, short(series.name, 15), "", "end"))
+        parts.append(text(right + 52, middle + 4, f"{series.rows:,}", "small", "end"))
         if series.goes_on:
-            parts.append(_text(right + 3, middle + 4, "→", "small"))
+            parts.append(text(right + 3, middle + 4, "→", "small"))
         for k, cells in enumerate(series.cells):
             if len(cells):
                 y = middle + _offset(k, len(sketch.legend), lane)
                 parts.append(f'<path class="dot c{k}" d="{_dots(cells, left, (right - left) / CELLS, y)}"/>')
-    return _svg(760, bottom + 42, f"Observations of {len(sketch.lanes)} series over time", parts)
+    return svg(760, bottom + 42, f"Observations of {len(sketch.lanes)} series over time", parts)
 
 
 def _offset(colour: int, colours: int, lane: float) -> float:
@@ -120,16 +74,9 @@ def _legend(names: Sequence[str], left: float, right: float) -> tuple[str, float
         width = 24 + LETTER * len(name)
         if x + width > right and x > left:
             x, y = left, y + 18
-        parts += [f'<path class="dot key c{k}" d="M{x + 4:.1f} {y - 4:.1f}h0.01"/>', _text(x + 12, y, name, "small")]
+        parts += [f'<path class="dot key c{k}" d="M{x + 4:.1f} {y - 4:.1f}h0.01"/>', text(x + 12, y, name, "small")]
         x += width
     return "".join(parts), y + 28
-
-
-def _readable(horizon: float, unit: str) -> tuple[float, str]:
-    """How many of our units make one that is easy to read, and its name."""
-    if unit != "s":
-        return 1.0, unit
-    return next(((size, name) for name, size in CLOCK if horizon >= 2 * size), (1.0, "s"))
 
 
 # -- histograms
@@ -153,24 +100,24 @@ def gap_histogram(sketch: Sketch, figures: dict[str, float], unit: str) -> str:
     parts = []
     for power in range(0, math.floor(ceiling + 1e-9) + 1, 1 + math.floor(ceiling / 5)):
         y = up(10.0**power)
-        parts += [_line(left, y, right, y, "grid"), _text(left - 6, y + 4, number(10.0**power), "small", "end")]
+        parts += [line(left, y, right, y, "grid"), text(left - 6, y + 4, number(10.0**power), "small", "end")]
     for a, b, n in zip(edges[:-1], edges[1:], counts, strict=True):
         if n:
             tip = f"{span(a, unit)} to {span(b, unit)}: {counted(int(n), 'gap')}"
-            parts.append(_bar(across(a) + 0.5, up(n), max(across(b) - across(a) - 1, 1), bottom - up(n), "fill", tip))
-    parts.append(_line(left, bottom, right, bottom, "axis"))
+            parts.append(bar(across(a) + 0.5, up(n), max(across(b) - across(a) - 1, 1), bottom - up(n), "fill", tip))
+    parts.append(line(left, bottom, right, bottom, "axis"))
     last = -math.inf
     for t in _log_ticks(edges[0], edges[-1], unit):
         words, x = span(t, unit) if unit == "s" else f"{t:,g} {unit}".rstrip(), across(t)
         if x - last >= LETTER * len(words) + 10:
-            parts += [_line(x, bottom, x, bottom + 4, "axis"), _text(x, bottom + 17, words, "small", "middle")]
+            parts += [line(x, bottom, x, bottom + 4, "axis"), text(x, bottom + 17, words, "small", "middle")]
             last = x
     for y, name, words in ((14.0, "gap_median", "median"), (30.0, "gap_p99", "99 %")):
         x = across(min(max(figures[name], edges[0]), edges[-1]))
         side, shift = ("start", 4) if x < (left + right) / 2 else ("end", -4)
         words = f"{words} {span(figures[name], unit)}"
-        parts += [_line(x, y - 9, x, bottom, "mark"), _text(x + shift, y, words, "small", side)]
-    return _svg(384, 216, "Histogram of the gaps between neighbouring rows", parts)
+        parts += [line(x, y - 9, x, bottom, "mark"), text(x + shift, y, words, "small", side)]
+    return svg(384, 216, "Histogram of the gaps between neighbouring rows", parts)
 
 
 def _log_ticks(low: float, high: float, unit: str) -> list[float]:
@@ -181,7 +128,7 @@ def _log_ticks(low: float, high: float, unit: str) -> list[float]:
         found = [10.0**p for p in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
     if len(found) >= 2:
         return found
-    size, _ = _readable(high, unit)
+    size, _ = readable(high, unit)
     return [t * size for t in ticks(low / size, high / size, 4) if t > 0]
 
 
@@ -201,19 +148,19 @@ def length_histogram(sketch: Sketch) -> str:
     parts = []
     for n in ticks(0, ceiling, 4):
         if n.is_integer():
-            parts += [_line(left, up(n), right, up(n), "grid"), _text(left - 6, up(n) + 4, number(n), "small", "end")]
+            parts += [line(left, up(n), right, up(n), "grid"), text(left - 6, up(n) + 4, number(n), "small", "end")]
     for a, b, n in zip(edges[:-1], edges[1:], counts, strict=True):
         if n:
             rows = number(a + 0.5) if b - a == 1 else f"{number(a + 0.5)} to {number(b - 0.5)}"
             wide = across(b) - across(a)
             tip = f"{rows} rows: {counted(int(n), 'series')}"
-            parts.append(_bar(across(a) + 0.5, up(n), max(min(wide - 1, 60), 1), bottom - up(n), "fill", tip))
-    parts.append(_line(left, bottom, right, bottom, "axis"))
+            parts.append(bar(across(a) + 0.5, up(n), max(min(wide - 1, 60), 1), bottom - up(n), "fill", tip))
+    parts.append(line(left, bottom, right, bottom, "axis"))
     for t in ticks(low, high, 5):
         if t.is_integer():
             x = across(t)
-            parts += [_line(x, bottom, x, bottom + 4, "axis"), _text(x, bottom + 17, number(t), "small", "middle")]
-    return _svg(384, 216, "Histogram of the lengths of the series", parts)
+            parts += [line(x, bottom, x, bottom + 4, "axis"), text(x, bottom + 17, number(t), "small", "middle")]
+    return svg(384, 216, "Histogram of the lengths of the series", parts)
 
 
 def padding_bars(figures: dict[str, float]) -> str:
@@ -224,12 +171,12 @@ def padding_bars(figures: dict[str, float]) -> str:
         y, waste = 8.0 + 28 * i, figures[name]
         middle = left + (right - left) * (1 - waste)
         parts += [
-            _text(left - 12, y + 13, words, "", "end"),
-            _bar(left, y, middle - left, 16, "fill", f"rows: {percent(1 - waste)}"),
-            _bar(middle, y, right - middle, 16, "rest", f"padding: {percent(waste)}"),
-            _text(right + 10, y + 13, f"{percent(waste)} padding", "small"),
+            text(left - 12, y + 13, words, "", "end"),
+            bar(left, y, middle - left, 16, "fill", f"rows: {percent(1 - waste)}"),
+            bar(middle, y, right - middle, 16, "rest", f"padding: {percent(waste)}"),
+            text(right + 10, y + 13, f"{percent(waste)} padding", "small"),
         ]
-    return _svg(760, 64, "Share of padding in batches", parts)
+    return svg(760, 64, "Share of padding in batches", parts)
 
 
 # -- channels
@@ -244,16 +191,16 @@ def channel_bars(report: Report) -> str:
     parts = []
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         x = left + (right - left) * share
-        parts += [_line(x, 4, x, bottom, "grid"), _text(x, bottom + 15, percent(share), "small", "middle")]
+        parts += [line(x, 4, x, bottom, "grid"), text(x, bottom + 15, percent(share), "small", "middle")]
     for i, row in enumerate(chosen.to_dict("records")):
         y, seen = 8 + lane * i, 1 - float(row["missing"])
         middle = left + (right - left) * seen
         name = str(row["channel"])
         parts += [
-            _text(left - 12, y + 11, short(name, 20), "", "end"),
-            _bar(left, y, middle - left, 14, "fill", f"{name}: observed in {percent(seen)} of the rows"),
-            _bar(middle, y, right - middle, 14, "rest", f"{name}: missing in {percent(1 - seen)} of the rows"),
-            _text(right + 10, y + 11, f"{percent(seen)}, {number(factor * float(row['rate']))} {per}", "small"),
+            text(left - 12, y + 11, short(name, 20), "", "end"),
+            bar(left, y, middle - left, 14, "fill", f"{name}: observed in {percent(seen)} of the rows"),
+            bar(middle, y, right - middle, 14, "rest", f"{name}: missing in {percent(1 - seen)} of the rows"),
+            text(right + 10, y + 11, f"{percent(seen)}, {number(factor * float(row['rate']))} {per}", "small"),
         ]
-    parts.append(_text((left + right) / 2, bottom + 33, "rows in which the channel was observed", "small", "middle"))
-    return _svg(760, bottom + 40, "Share of rows in which each channel was observed", parts)
+    parts.append(text((left + right) / 2, bottom + 33, "rows in which the channel was observed", "small", "middle"))
+    return svg(760, bottom + 40, "Share of rows in which each channel was observed", parts)

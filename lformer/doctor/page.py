@@ -5,7 +5,6 @@ from __future__ import annotations
 from lformer.doctor.draw import (
     BARS,
     channel_bars,
-    clean,
     gap_histogram,
     length_histogram,
     padding_bars,
@@ -13,6 +12,7 @@ from lformer.doctor.draw import (
 )
 from lformer.doctor.report import Finding, Report
 from lformer.doctor.words import counted
+from lformer.drawing import clean
 
 ROWS = 500  # channels in the table
 

@@ -58,6 +58,18 @@ def span(x: float, unit: str) -> str:
     return f"{number(x)} {unit}".rstrip()
 
 
+def readable(horizon: float, unit: str) -> tuple[float, str]:
+    """How many of our units make one in which spans up to a horizon are easy to read, and its name.
+
+    Example:
+        >>> readable(200_000, "s"), readable(200_000, "weeks")
+        ((86400.0, 'd'), (1.0, 'weeks'))
+    """
+    if unit != "s":
+        return 1.0, unit
+    return next(((size, name) for name, size in CLOCK if horizon >= 2 * size), (1.0, "s"))
+
+
 def stamp(x: Any) -> str:
     """A stamp as the user wrote it."""
     if isinstance(x, np.datetime64):

@@ -83,6 +83,14 @@ class _RecordEstimator(LFormerEstimator):
         Returns:
             (Q_i, C) of each series in the order of its query times, channels in their units and the order of training.
         """
+        part = self._queries(X, query_times)
+        assert part.targets.lengths is not None
+        with self._answering() as model:
+            answers = predict(model, self.task_, part, self.batch_size)
+        return [self._decode(a[:n]) for a, n in zip(answers, part.targets.lengths, strict=True)]
+
+    def _queries(self, X: Any, query_times: Any) -> PanelPart:
+        """Series and the times asked for, as something to be answered."""
         check_is_fitted(self, "model_")
         panel = _informed(self.features_.match(self._series(X)), every=True)
         asked = _clocks(panel, query_times, self.features_.marks)
@@ -95,9 +103,7 @@ class _RecordEstimator(LFormerEstimator):
             first=np.cumsum(lengths) - lengths,
             lengths=lengths,
         )
-        with self._answering() as model:
-            answers = predict(model, self.task_, self._part(panel, targets), self.batch_size)
-        return [self._decode(a[:n]) for a, n in zip(answers, lengths, strict=True)]
+        return self._part(panel, targets)
 
     def score(self, X: Any, y: None = None) -> float:
         """Minus the mean squared error on rows of X that are hidden for it, in units of each channel's deviation.

@@ -159,6 +159,11 @@ class LiquidGatedAttention(nn.Module):
         exact = checks.exact_dtype(x.device)
         return y, LayerState(memory.to(exact), total.to(exact), _last_gate(gate, lengths, is_query, state))
 
+    def decays(self, x: Tensor, deltas: Tensor) -> Tensor:
+        """(B, L, D), (B, L) -> (B, L, H), the exponent of the gate of each row, `-log g`, as `forward` applies it."""
+        *_, gate = self._project(x)
+        return ops.normalise_decay(self._decay(gate, deltas, None, None), self.gate_norm)
+
     def step(self, x: Tensor, delta: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         """One row at a time: (B, D), (B,) -> (B, D) and the new state."""
         self._require_streaming("step")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, overload
 
 import torch
@@ -343,6 +343,16 @@ class LFormer(nn.Module):
         answer = _finite(self._from_guess(self.head(x)[:, None], row, encoded)[:, 0])
         last = None if encoded.known is None else encoded.known.after_rows().squeeze()
         return answer, State(tuple(layers), time, count, pooled, last, state.static, encoded.recent, encoded.seen)
+
+    def decays(self, batch: IrregularBatch) -> list[Tensor]:
+        """(B, L, H) of each layer, how much of its memory every row of the batch lets fade: `-log g`; 0 on padding."""
+        entering = self._enter(replace(batch, query_times=None, query_marks=None), None)  # queries let nothing fade
+        x, deltas, lengths = entering.x, entering.deltas, entering.lengths
+        found: list[Tensor] = []
+        for mixer in self.blocks:
+            found.append(mixer.liquid.decays(mixer.time_norm(x), deltas))
+            x = mixer(x, deltas, lengths=lengths)
+        return found
 
     @property
     def blocks(self) -> list[LiquidMixer]:

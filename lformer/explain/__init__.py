@@ -1,0 +1,7 @@
+"""Why a model answers as it does: how long it remembers, what observations contribute, what channels and time tell."""
+
+from lformer.explain.explanation import Explanation, explain
+from lformer.explain.fading import half_life, plot_half_life
+from lformer.explain.importance import channel_importance, time_importance
+
+__all__ = ["Explanation", "channel_importance", "explain", "half_life", "plot_half_life", "time_importance"]
