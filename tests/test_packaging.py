@@ -1,10 +1,12 @@
 """A stranger's machine: the wheel builds, installs into an empty environment, imports with torch and numpy alone."""
 
+import ast
 import os
 import subprocess
 import sys
+import tomllib
 import zipfile
-from importlib.metadata import distribution, requires
+from importlib.metadata import distribution, distributions, requires
 from pathlib import Path
 
 import pytest
@@ -88,8 +90,60 @@ def test_importing_adds_less_than_a_second_to_torch() -> None:
 
 
 def test_the_constraints_pin_what_is_installed() -> None:
-    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
-    pins = dict(line.split("==") for line in lines)
-    assert pins["torch"] == "2.13.0"
+    assert pins()["torch"] == "2.13.0"
     needed = {Requirement(text).name for text in requires("lformer") or [] if "extra" not in text}
-    assert {canonicalize_name(name) for name in needed} <= {canonicalize_name(name) for name in pins}
+    assert {canonicalize_name(name) for name in needed} <= pins().keys()
+
+
+def pins() -> dict[str, str]:
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    return {canonicalize_name(name): version for name, version in (line.split("==") for line in lines)}
+
+
+def test_the_pins_agree_with_each_other() -> None:
+    """No package of the tested set asks for another version of one than the one that is pinned."""
+    chosen, quarrels = pins(), []
+    for held in distributions():
+        if chosen.get(canonicalize_name(held.name)) != held.version:
+            continue  # not of the tested set
+        for text in held.requires or []:
+            wanted = Requirement(text)
+            name = canonicalize_name(wanted.name)
+            counts = wanted.marker is None or wanted.marker.evaluate({"extra": ""})
+            if counts and name in chosen and not wanted.specifier.contains(chosen[name], prereleases=True):
+                quarrels.append(f"{held.name} wants {wanted}, the pin is {chosen[name]}")
+    assert quarrels == []
+
+
+MODULES = {"tensorboard": "torch.utils.tensorboard"}  # where a module is not called as its package
+
+
+def imported() -> set[str]:
+    """Every module that some file of the package imports, and the packages it lies in."""
+    found: set[str] = set()
+    for file in (ROOT / "lformer").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                names = [node.module or ""]
+            elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "import_module":
+                names = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
+            for name in names:
+                parts = name.split(".")
+                found |= {".".join(parts[: n + 1]) for n in range(len(parts))}
+    return found
+
+
+def test_an_extra_exists_because_code_imports_it() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    found = imported()
+    unused = {
+        f"{extra}: {name}"
+        for extra, texts in extras.items()
+        if extra not in ("dev", "docs")  # tools
+        for name in (Requirement(text).name for text in texts)
+        if MODULES.get(name, name) not in found
+    }
+    assert unused == set()

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from lformer import tasks
 from lformer.estimators.base import LFormerEstimator, all_or_nothing, scale_of
+from lformer.estimators.horizon import Horizon, check_horizon, in_unit
 from lformer.estimators.inputs import require_dates
 from lformer.estimators.naive import RULES, in_deviations, naive
 from lformer.estimators.own_units import fit_start, in_own_units, wants_own_scale, widened
@@ -253,7 +254,8 @@ class LFormerForecaster(_RecordEstimator):
     """The values of a series after its last row.
 
     Args:
-        horizon: how far to look ahead, in the unit of the times; None takes half the span of each training series.
+        horizon: how far to look ahead: a number in the unit of the times, or, where times are dates or durations, a
+            duration such as "28D", "36h" or a Timedelta; None takes half the span of each training series.
         n_copies: copies of each training series, each cut elsewhere: one `horizon` before its end, the others earlier.
         persistence: whether an answer starts from the latest value of its channel; for series on their own scale, from
             a mixture of it, of recent means and of the mean so far, on top of the season.
@@ -271,7 +273,7 @@ class LFormerForecaster(_RecordEstimator):
         (2, 1)
     """
 
-    horizon: float | None = None
+    horizon: Horizon = None
     neighbours: int | Literal["auto"] = 0
     _task_name: ClassVar[str] = "extrapolate"
 
@@ -281,7 +283,7 @@ class LFormerForecaster(_RecordEstimator):
     def _masks(self, panel: Panel, seed: int, copies: int) -> tuple[Array, Array]:
         """What lies after the cut is hidden; of it, what lies within the horizon is asked for."""
         start, end = panel.first_times(), _last_times(panel)
-        reach = (end - start) / 2 if self.horizon is None else np.full(len(panel), float(self.horizon))
+        reach = (end - start) / 2 if self.horizon is None else np.full(len(panel), in_unit(self.horizon, panel))
         latest = np.maximum(end - reach, start)  # the first row always stays
         share = np.random.RandomState(seed).random_sample(len(panel))
         share[: len(panel) // copies] = 1.0
@@ -301,8 +303,7 @@ class LFormerForecaster(_RecordEstimator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.horizon is not None and not 0 < self.horizon < np.inf:
-            raise ValueError(f"horizon must be greater than 0, or None; got {self.horizon}.")
+        check_horizon(self.horizon)
 
 
 def record_task(name: str, channels: int) -> Task:
