@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy, deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from numbers import Integral
 from pathlib import Path
@@ -19,9 +19,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted
 
-from lformer import scaling, tasks
+from lformer import devices, scaling, tasks
 from lformer.estimators.budget import budget, earliest, warn_if_unfinished
 from lformer.estimators.devices import choose, placed
+from lformer.estimators.eval_set import joined, named
 from lformer.estimators.features import Features
 from lformer.estimators.hub import HubMixin
 from lformer.estimators.inputs import as_panel
@@ -94,7 +95,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             apart, which lets the model see shapes; 0 shows none. "auto" is 4 for up to 16 channels, else 0.
         patience: epochs without a better validation metric before training stops; None never stops early.
         validation_fraction: share of the training series held out to choose the epoch; if they are fewer than 30, and
-            `max_epochs` is None, an epoch of the second half.
+            `max_epochs` is None, an epoch of the second half. With `fit(..., eval_set=)` none is held out.
         streaming: build a causal model whose gate looks back only, which `stream` needs.
         missing_values: numbers that stand for missing values in the series, of training and all later ones: -9999, a
             list, or by channel, {"sodium": -1}. NaN always does.
@@ -141,6 +142,8 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     autosave: str | None = None
 
     _times: ClassVar[int] = 1  # as many steps as others take
+    # Of the series of the last `fit`, how many at the end were its `eval_set` and only validated; not saved.
+    _held: int = field(default=0, init=False)
 
     if TYPE_CHECKING:  # found by `fit`; to a dataclass any other annotation is a parameter
         model_: LFormer | Ensemble
@@ -163,7 +166,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         if len(panel) < 2:
             raise ValueError(f"at least 2 series are needed to train and to validate; n_samples={len(panel)}.")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        suspected = warn_of_suspects(panel)
+        suspected = warn_of_suspects(panel[self._split(len(panel), seed, groups)[0]] if self._held else panel)
         earlier = deepcopy(members_of(self.model_)) if self.warm_start and hasattr(self, "model_") else []
         before = None if earlier else self._pretrainer(panel)
         if earlier:
@@ -321,7 +324,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     def _training(self, series: int = 1) -> TrainConfig:
         """How to train on so many series."""
         epochs, epoch_steps, batch_size = budget(series, self.batch_size, self.max_epochs, self._times)
-        held = series * self.validation_fraction / (1 - self.validation_fraction)
+        held = self._held or series * self.validation_fraction / (1 - self.validation_fraction)
         return TrainConfig(
             epochs=epochs, epoch_steps=epoch_steps, batch_size=batch_size, lr=self.lr, weight_decay=self.weight_decay,
             patience=self.patience, earliest=earliest(epochs, held, self.max_epochs), schedule="cosine", warmup=0.05,
@@ -330,9 +333,29 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
 
     def _split(self, n: int, seed: int, groups: Array | None) -> tuple[Array, Array]:
         """Training and validation series; of each class the same share, if it has members to spare."""
+        if self._held:
+            return np.arange(n - self._held), np.arange(n - self._held, n)
         if groups is None:
             return hold_out(n, min(self.validation_fraction, (n - 1) / n), seed % 2**32)
         return hold_out_stratified(groups, self.validation_fraction, seed % 2**32)
+
+    def _with_validation(self, panel: Panel, eval_set: Any) -> Panel:
+        """Training series and, behind them, those of `eval_set`, which has no targets here."""
+        self._held = 0
+        if eval_set is None:
+            return panel
+        if isinstance(eval_set, tuple) and len(eval_set) == 2 and eval_set[1] is None:
+            eval_set = eval_set[0]
+        with named():
+            held = self._asked(self._series(eval_set))
+            if not len(held):
+                raise ValueError("none of its series has rows to hide and to ask for.")
+            self._held = len(held)
+            return joined(panel, held)
+
+    def _asked(self, panel: Panel) -> Panel:
+        """The series of which something can be asked."""
+        return panel
 
     def _check_parameters(self) -> None:
         positive = ("width", "depth", "heads", "members", "lr", "batch_size", "max_epochs")
@@ -351,6 +374,8 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         if self.clock is not True and self.clock is not False and self.clock != "auto":
             raise ValueError(f'clock must be True, False or "auto"; got {self.clock!r}.')
         choose(self.device)
+        if self.device == "gpu":
+            devices.choose("gpu")  # to train it insists on one, and says so before anything is computed
 
 
 def members_of(model: LFormer | Ensemble) -> list[LFormer]:

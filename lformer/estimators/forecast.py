@@ -49,15 +49,19 @@ class _RecordEstimator(LFormerEstimator):
     _own: bool = field(default=False, init=False)
 
     @all_or_nothing
-    def fit(self, X: Any, y: None = None) -> Self:
-        """Train on series alone; their own values are the targets, and `y` is ignored."""
+    def fit(self, X: Any, y: None = None, eval_set: Any = None) -> Self:
+        """Train on series alone; their own values are the targets, and `y` is ignored.
+
+        `eval_set`: series to choose the epoch by, instead of a share of X: then all of X is trained on.
+        """
         self._check_parameters()
-        panel = _informed(self._series(X, reset=True))
+        panel = self._series(X, reset=True)
         self._is_table = False  # a table may be longer or shorter than that of `fit`: its columns are times
-        panel = panel[self._usable(panel)]
-        if len(panel) < 2:
+        panel = self._with_validation(self._asked(panel), eval_set)
+        if len(panel) < max(2, self._held + 1):
             raise ValueError(
-                f"at least 2 series with rows to hide are needed to train and to validate; n_samples={len(panel)}."
+                f"at least 2 series with rows to hide are needed to train and to validate; "
+                f"n_samples={len(panel) - self._held}."
             )
         if self.warm_start and hasattr(self, "model_"):
             self._own = self.model_.config.series_scale
@@ -136,6 +140,11 @@ class _RecordEstimator(LFormerEstimator):
         if self.model_.config.series_scale:
             asked = in_own_units(asked, panel, scale, typical_spread(self.model_))
         return self._part(shown, asked)
+
+    def _asked(self, panel: Panel) -> Panel:
+        """The series that have rows to hide, without rows in which nothing was observed."""
+        panel = _informed(panel)
+        return panel[self._usable(panel)]
 
     @abstractmethod
     def _usable(self, panel: Panel) -> Array:

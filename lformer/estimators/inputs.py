@@ -110,6 +110,12 @@ def match_clock(panel: Panel, calendar: bool, unit: str) -> Panel:
     return replace(panel, times=panel.times * (one_of(panel.unit) / one_of(unit)), unit=unit)
 
 
+def alike(panel: Panel, first: Panel) -> Panel:
+    """The panel with the channels and the unit of time of another; without a unit of its own it has that one's."""
+    matched = match_clock(match_channels(panel, first.channels), on_calendar(first), first.unit)
+    return replace(matched, unit=first.unit)
+
+
 def require_dates(kind: str, zone: str | None, known: str | None, name: str) -> None:
     """Refuse stamps of which a model that knows the calendar cannot tell what the clock on the wall shows.
 
