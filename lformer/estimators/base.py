@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, ParamSpec
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, estimator_html_repr
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted
 
 from lformer import devices, scaling, tasks
 from lformer.estimators.budget import budget, earliest, warn_if_unfinished
 from lformer.estimators.devices import choose, placed
+from lformer.estimators.display import fitted_table
 from lformer.estimators.eval_set import joined, named
 from lformer.estimators.features import Features
 from lformer.estimators.hub import HubMixin
@@ -151,6 +152,10 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         task_: Task
         history_: list[dict[str, float]]
         n_iter_: int
+        validation_score_: float
+        naive_: str
+        naive_score_: float
+        loses_: bool
         _naive: Naive | None  # what it was compared with in `fit`; not saved
 
     def __sklearn_tags__(self) -> Any:
@@ -230,6 +235,10 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             return InterruptedFit("fit was interrupted; the best model so far is the `estimator` of this error.", self)
         self.save(self.autosave)
         return InterruptedFit(f"fit was interrupted; the best model so far is saved in {self.autosave}.", self)
+
+    def _html_repr(self) -> str:
+        """What a notebook shows: scikit-learn's diagram, and below it what `fit` found."""
+        return estimator_html_repr(self) + fitted_table(self)
 
     def save(self, folder: str | Path) -> None:
         """Write the fitted estimator to a folder, from which `lformer.estimators.load` reads it; nothing is pickled."""

@@ -11,7 +11,7 @@ from sklearn.utils import check_array
 from torch import Tensor
 
 from lformer.arrays import as_floats, as_tensor, refuse_masked
-from lformer.panel import Array, MissingValues, Panel
+from lformer.panel import Array, MissingValues, Panel, join
 from lformer.panel.missing import is_mark, read_marks
 from lformer.panel.stamps import one_of
 
@@ -31,6 +31,8 @@ def as_panel(X: Any, missing_values: MissingValues = None, *, some: bool = False
         if not len(X):
             raise ValueError("the panel is empty: at least one series is needed.")
         return X.with_missing(missing_values, some=some), None
+    if _is_cells(X):
+        return as_panel(join(X.ravel().tolist()), missing_values, some=some)
     if isinstance(X, list | tuple) and X and _is_series(X[0]):
         return Panel.from_list(list(X)).with_missing(missing_values, some=some), None
     refuse_masked(X, "X")
@@ -58,6 +60,11 @@ def _with_nan(array: Array, missing_values: MissingValues, some: bool) -> Array:
     values = as_floats(array, "X", np.float32)  # as the panel holds them
     marked = is_mark(values, read_marks(missing_values, list(map(str, range(array.shape[2]))), np.float32, some=some))
     return np.where(marked, np.float32(np.nan), values) if marked.any() else array
+
+
+def _is_cells(X: Any) -> bool:
+    """Whether it is what scikit-learn made of a Panel: an array (n, 1) of panels with one series each."""
+    return isinstance(X, np.ndarray) and X.dtype == object and X.size > 0 and isinstance(X.flat[0], Panel)
 
 
 def _is_series(one: Any) -> bool:
