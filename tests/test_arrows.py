@@ -38,6 +38,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
         "devices", "nn", "doctor",
         "baselines", "metrics", "tasks", "evaluate", "train",
     },
+    "adapters": {"panel", "estimators"},
     "bench": {
         "sealed", "ops", "batch", "parts", "metrics", "allocator", "cuda_graphs", "devices", "nn", "baselines", "data",
         "tasks", "evaluate", "train", "panel", "estimators", "covariates", "splitting", "hiding",

@@ -26,7 +26,7 @@ from lformer.estimators.display import fitted_table
 from lformer.estimators.eval_set import joined, named
 from lformer.estimators.features import Features
 from lformer.estimators.hub import HubMixin
-from lformer.estimators.inputs import as_panel
+from lformer.estimators.inputs import as_panel, check_width
 from lformer.estimators.naive import Naive, fit_naive, warn_if_it_loses
 from lformer.estimators.starting import start_from
 from lformer.estimators.suspicion import warn_of_suspects
@@ -265,9 +265,8 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         if reset:
             self.n_features_in_ = len(panel.channels) if wide is None else wide
             self._is_table = wide is not None
-        elif self._is_table and wide is not None and wide != self.n_features_in_:
-            name, known = type(self).__name__, self.n_features_in_
-            raise ValueError(f"X has {wide} features, but {name} is expecting {known} features as input.")
+        else:
+            check_width(self, wide)
         return panel
 
     def _answers(self, X: Any, task: Task) -> list[torch.Tensor]:

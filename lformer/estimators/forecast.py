@@ -61,7 +61,7 @@ class _RecordEstimator(LFormerEstimator):
         if len(panel) < max(2, self._held + 1):
             raise ValueError(
                 f"at least 2 series with rows to hide are needed to train and to validate; "
-                f"n_samples={len(panel) - self._held}."
+                f"n_samples={len(panel) - self._held}, n_features={self.n_features_in_}."
             )
         if self.warm_start and hasattr(self, "model_"):
             self._own = self.model_.config.series_scale

@@ -53,6 +53,13 @@ def as_panel(X: Any, missing_values: MissingValues = None, *, some: bool = False
     return Panel.from_array(array, lengths=_lengths(array)), wide
 
 
+def check_width(estimator: Any, wide: int | None) -> None:
+    """A plain table (n, time) must be as wide as the one of `fit`, if that was one."""
+    if estimator._is_table and wide is not None and wide != estimator.n_features_in_:
+        name, known = type(estimator).__name__, estimator.n_features_in_
+        raise ValueError(f"X has {wide} features, but {name} is expecting {known} features as input.")
+
+
 def _with_nan(array: Array, missing_values: MissingValues, some: bool) -> Array:
     """(n, time, channels) with NaN in place of marks for missing values; rows of marks alone at the end are padding."""
     if missing_values is None:
