@@ -27,7 +27,7 @@ def run(*command: str | Path, cwd: Path = ROOT, **env: str) -> str:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder)
+    run(sys.executable, "-m", "hatchling", "build", "-d", folder)  # and the sdist
     (built,) = folder.glob("*.whl")
     return built
 
@@ -82,6 +82,33 @@ def test_core_rooms_import_with_torch_and_numpy_alone(empty: tuple[Path, Path]) 
     )
     printed = run(python, "-W", "error", "-c", code, cwd=lent, PYTHONPATH=str(lent))
     assert "site-packages" in printed
+
+
+def test_the_wheel_runs_the_demo_in_a_fresh_environment(wheel: Path, tmp_path: Path) -> None:
+    """Its own environment, with our packages lent but not our lformer, as a line of a .pth is not read for others."""
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "env")
+    python = tmp_path / "env" / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel)
+    (site,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
+    (site / "lent.pth").write_text(f"{distribution('torch').locate_file('')}\n")
+    lformer = tmp_path / "env" / "bin" / "lformer"
+    clean = {"PYTHONPATH": "", "COLUMNS": "120"}
+    where = run(python, "-c", "import lformer; print(lformer.__file__)", cwd=tmp_path, **clean)
+    assert Path(where.strip()).is_relative_to(site)
+    printed = run(lformer, "demo", "--quick", "--quiet", "--out", "demo", cwd=tmp_path, **clean)
+    assert "interpolation MAE" in printed
+    assert (tmp_path / "demo" / "spirals.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    (source,) = wheel.parent.glob("*.tar.gz")
+    how = ("--no-deps", "--no-index", "--no-build-isolation", "--quiet")
+    run(sys.executable, "-m", "pip", "wheel", *how, "-w", tmp_path, source)
+    (again,) = tmp_path.glob("*.whl")
+    one, two = (
+        {name: archive.read(name) for name in archive.namelist()} for archive in map(zipfile.ZipFile, (wheel, again))
+    )
+    assert one == two
 
 
 def test_importing_adds_less_than_a_second_to_torch() -> None:
