@@ -147,16 +147,16 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     _held: int = field(default=0, init=False)
 
     if TYPE_CHECKING:  # found by `fit`; to a dataclass any other annotation is a parameter
-        model_: LFormer | Ensemble
-        features_: Features
-        task_: Task
-        history_: list[dict[str, float]]
-        n_iter_: int
-        validation_score_: float
-        naive_: str
-        naive_score_: float
-        loses_: bool
-        _naive: Naive | None  # what it was compared with in `fit`; not saved
+        model_: LFormer | Ensemble = field(init=False)
+        features_: Features = field(init=False)
+        task_: Task = field(init=False)
+        history_: list[dict[str, float]] = field(init=False)
+        n_iter_: int = field(init=False)
+        validation_score_: float = field(init=False)
+        naive_: str = field(init=False)
+        naive_score_: float = field(init=False)
+        loses_: bool = field(init=False)
+        _naive: Naive | None = field(init=False)  # what it was compared with in `fit`; not saved
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -65,6 +65,17 @@ def test_features_and_scales_never_see_the_set(kind: Any) -> None:
     assert one.validation_score_ != two.validation_score_
 
 
+@pytest.mark.parametrize("kind", [LFormerClassifier, *RECORDS])
+def test_marks_for_missing_values_are_looked_for_in_training_series_alone(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[set[str]] = []
+    monkeypatch.setattr(base, "warn_of_suspects", lambda panel: seen.append(set(panel.ids)))
+    X = records()
+    kind(**SMALL).fit(X, targets(kind, X), eval_set=given(kind, wild(records(5, seed=2))))
+    assert seen == [set(X.ids)]
+
+
 def test_the_score_of_the_chosen_epoch_is_that_of_the_set() -> None:
     X, V = records(), records(7, seed=4)
     y, truth = targets(LFormerClassifier, X), targets(LFormerClassifier, V)
