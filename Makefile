@@ -1,11 +1,11 @@
-# Everything a fresh machine needs is Python 3.11 or 3.12 and make. The first target that runs builds .venv from the pins.
+# Everything a fresh machine needs is Python 3.11 to 3.13 and make. The first target that runs builds .venv from the pins.
 PYTHON ?= python3
 THREADS ?= 1
 VENV := .venv
 READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-gpu lint types speed docs clean
+.PHONY: demo test test-gpu lint types speed docs dist extras clean
 
 demo: $(READY)  ## train on noisy irregular spirals for two minutes; look at runs/demo/
 	$(BIN)/lformer demo
@@ -30,10 +30,16 @@ speed: $(READY)  ## length sweep against GRU and Transformer on this CPU; look a
 docs: $(READY)  ## the documentation site; open runs/site/index.html
 	$(BIN)/mkdocs build --strict
 
+dist: $(READY)  ## wheel and sdist in dist/
+	$(BIN)/python -m hatchling build
+
+extras: $(READY)  ## all extras resolve together with the pins; needs the package index
+	$(BIN)/python -m pip install --quiet --dry-run -c constraints.txt ".[$$($(BIN)/python -c "import tomllib; print(','.join(tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']))")]"
+
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lformer needs Python 3.11 or newer; call make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,plots,data,docs]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,plots,data,docs,adapters]"
 	touch $(READY)
 
 clean:

@@ -41,6 +41,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     },
     "explain": {"batch", "panel", "parts", "nn", "tasks", "evaluate", "doctor", "estimators"},
     "report": {"sealed", "panel", "parts", "evaluate", "drawing", "doctor", "estimators", "explain"},
+    "adapters": {"panel", "estimators"},
     "bench": {
         "sealed", "ops", "batch", "parts", "metrics", "allocator", "cuda_graphs", "devices", "nn", "baselines", "data",
         "tasks", "evaluate", "train", "panel", "estimators", "covariates", "splitting", "hiding",

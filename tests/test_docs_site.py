@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -102,3 +103,36 @@ def test_no_page_or_style_loads_anything_from_elsewhere(site: Path, pages: dict[
 def test_the_reference_has_every_public_name(site: Path, pages: dict[Path, Page]) -> None:
     documented = {place.rsplit(".", 1)[-1] for place in pages[site / "api.html"].places}
     assert sorted(set(lformer.__all__) - {"nn", "ops"} - documented) == []
+
+
+def test_figures_suit_a_dark_page_and_code_is_never_cut(site: Path) -> None:
+    style = (site / "stylesheets" / "site.css").read_text()
+    assert '[data-md-color-scheme="slate"] img[src$="#plot"]' in style
+    assert "white-space: pre-wrap" in style
+    figures = [
+        f"{page.name}: {target}"
+        for page in (ROOT / "docs").rglob("*.md")
+        for target in re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", page.read_text())
+    ]
+    assert figures
+    assert [figure for figure in figures if "#" not in figure] == []  # #plot, #only-light or #only-dark
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+QUIETLY = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--no-first-run",
+)  # fmt: skip
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs a browser: chromium or google-chrome")
+def test_the_search_finds_pages_opened_from_a_folder(site: Path, tmp_path: Path) -> None:
+    assert CHROMIUM is not None
+    address = f"{(site / 'guides' / 'forecast.html').as_uri()}?q=streaming"
+    done = subprocess.run(
+        [CHROMIUM, *QUIETLY, f"--user-data-dir={tmp_path}", "--virtual-time-budget=10000", "--dump-dom", address],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    found = re.search(r"(\d+) matching documents", done.stdout)
+    assert found is not None, done.stderr[-2000:]
+    assert int(found[1]) > 3

@@ -16,6 +16,7 @@ def demo(
     epochs: Annotated[int, typer.Option(help="Epochs of 100 steps; the learning rate falls to 0 over them.")] = 60,
     seed: Annotated[int, typer.Option(help="Of spirals, noise and weights; the same seed repeats the run.")] = 42,
     out: Annotated[Path, typer.Option(help="Folder for the record and the figure.")] = Path("runs/demo"),
+    quick: Annotated[bool, typer.Option("--quick", help="One epoch, to see in seconds that everything works.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
     """Train LFormer on noisy, irregular spirals for two minutes and draw what it reconstructs."""
@@ -26,7 +27,9 @@ def demo(
     if f"spiral-{alpha}" not in DATASETS:
         known = [name.removeprefix("spiral-") for name in DATASETS if name.startswith("spiral-")]
         raise typer.BadParameter(f"{alpha!r} is not one of {', '.join(known)}.", param_hint="--alpha")
-    config = bench.DemoConfig(alpha=alpha, points=points, noise=noise, epochs=epochs, seed=seed, folder=out)
+    config = bench.DemoConfig(
+        alpha=alpha, points=points, noise=noise, epochs=1 if quick else epochs, seed=seed, folder=out
+    )
     with clear_errors():
         record = bench.run(config, progress=not quiet)
 

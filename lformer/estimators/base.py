@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy, deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from numbers import Integral
 from pathlib import Path
@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, ParamSpec
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
-from lformer import scaling
+from lformer import devices, scaling
 from lformer.estimators.budget import budget, earliest, warn_if_unfinished
 from lformer.estimators.devices import choose, placed
+from lformer.estimators.display import fitted_table
+from lformer.estimators.eval_set import joined, named
 from lformer.estimators.features import Features
 from lformer.estimators.hub import HubMixin
-from lformer.estimators.inputs import as_panel
+from lformer.estimators.inputs import as_panel, check_width
 from lformer.estimators.naive import Naive, fit_naive, warn_if_it_loses
 from lformer.estimators.starting import start_from
 from lformer.estimators.suspicion import warn_of_suspects
@@ -93,7 +95,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             apart, which lets the model see shapes; 0 shows none. "auto" is 4 for up to 16 channels, else 0.
         patience: epochs without a better validation metric before training stops; None never stops early.
         validation_fraction: share of the training series held out to choose the epoch; if they are fewer than 30, and
-            `max_epochs` is None, an epoch of the second half.
+            `max_epochs` is None, an epoch of the second half. With `fit(..., eval_set=)` none is held out.
         streaming: build a causal model whose gate looks back only, which `stream` needs.
         missing_values: numbers that stand for missing values in the series, of training and all later ones: -9999, a
             list, or by channel, {"sodium": -1}. NaN always does.
@@ -140,14 +142,20 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     autosave: str | None = None
 
     _times: ClassVar[int] = 1  # as many steps as others take
+    # Of the series of the last `fit`, how many at the end were its `eval_set` and only validated; not saved.
+    _held: int = field(default=0, init=False)
 
     if TYPE_CHECKING:  # found by `fit`; to a dataclass any other annotation is a parameter
-        model_: LFormer | Ensemble
-        features_: Features
-        task_: Task
-        history_: list[dict[str, float]]
-        n_iter_: int
-        _naive: Naive | None  # what it was compared with in `fit`; not saved
+        model_: LFormer | Ensemble = field(init=False)
+        features_: Features = field(init=False)
+        task_: Task = field(init=False)
+        history_: list[dict[str, float]] = field(init=False)
+        n_iter_: int = field(init=False)
+        validation_score_: float = field(init=False)
+        naive_: str = field(init=False)
+        naive_score_: float = field(init=False)
+        loses_: bool = field(init=False)
+        _naive: Naive | None = field(init=False)  # what it was compared with in `fit`; not saved
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -162,7 +170,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         if len(panel) < 2:
             raise ValueError(f"at least 2 series are needed to train and to validate; n_samples={len(panel)}.")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        suspected = warn_of_suspects(panel)
+        suspected = warn_of_suspects(panel[self._split(len(panel), seed, groups)[0]] if self._held else panel)
         earlier = deepcopy(members_of(self.model_)) if self.warm_start and hasattr(self, "model_") else []
         before = None if earlier else self._pretrainer(panel)
         if earlier:
@@ -227,6 +235,10 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         self.save(self.autosave)
         return InterruptedFit(f"fit was interrupted; the best model so far is saved in {self.autosave}.", self)
 
+    def _html_repr(self) -> str:
+        """What a notebook shows: scikit-learn's diagram, and below it what `fit` found."""
+        return estimator_html_repr(self) + fitted_table(self)
+
     def save(self, folder: str | Path) -> None:
         """Write the fitted estimator to a folder, from which `lformer.estimators.load` reads it; nothing is pickled."""
         from lformer.estimators import artefact
@@ -252,9 +264,8 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         if reset:
             self.n_features_in_ = len(panel.channels) if wide is None else wide
             self._is_table = wide is not None
-        elif self._is_table and wide is not None and wide != self.n_features_in_:
-            name, known = type(self).__name__, self.n_features_in_
-            raise ValueError(f"X has {wide} features, but {name} is expecting {known} features as input.")
+        else:
+            check_width(self, wide)
         return panel
 
     def _answers(self, X: Any, task: Task) -> list[torch.Tensor]:
@@ -320,7 +331,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     def _training(self, series: int = 1) -> TrainConfig:
         """How to train on so many series."""
         epochs, epoch_steps, batch_size = budget(series, self.batch_size, self.max_epochs, self._times)
-        held = series * self.validation_fraction / (1 - self.validation_fraction)
+        held = self._held or series * self.validation_fraction / (1 - self.validation_fraction)
         return TrainConfig(
             epochs=epochs, epoch_steps=epoch_steps, batch_size=batch_size, lr=self.lr, weight_decay=self.weight_decay,
             patience=self.patience, earliest=earliest(epochs, held, self.max_epochs), schedule="cosine", warmup=0.05,
@@ -329,9 +340,29 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
 
     def _split(self, n: int, seed: int, groups: Array | None) -> tuple[Array, Array]:
         """Training and validation series; of each class the same share, if it has members to spare."""
+        if self._held:
+            return np.arange(n - self._held), np.arange(n - self._held, n)
         if groups is None:
             return hold_out(n, min(self.validation_fraction, (n - 1) / n), seed % 2**32)
         return hold_out_stratified(groups, self.validation_fraction, seed % 2**32)
+
+    def _with_validation(self, panel: Panel, eval_set: Any) -> Panel:
+        """Training series and, behind them, those of `eval_set`, which has no targets here."""
+        self._held = 0
+        if eval_set is None:
+            return panel
+        if isinstance(eval_set, tuple) and len(eval_set) == 2 and eval_set[1] is None:
+            eval_set = eval_set[0]
+        with named():
+            held = self._asked(self._series(eval_set))
+            if not len(held):
+                raise ValueError("none of its series has rows to hide and to ask for.")
+            self._held = len(held)
+            return joined(panel, held)
+
+    def _asked(self, panel: Panel) -> Panel:
+        """The series of which something can be asked."""
+        return panel
 
     def _check_parameters(self) -> None:
         positive = ("width", "depth", "heads", "members", "lr", "batch_size", "max_epochs")
@@ -350,6 +381,8 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         if self.clock is not True and self.clock is not False and self.clock != "auto":
             raise ValueError(f'clock must be True, False or "auto"; got {self.clock!r}.')
         choose(self.device)
+        if self.device == "gpu":
+            devices.choose("gpu")  # to train it insists on one, and says so before anything is computed
 
 
 def members_of(model: LFormer | Ensemble) -> list[LFormer]:

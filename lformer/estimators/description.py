@@ -24,6 +24,7 @@ from lformer.estimators.base import LFormerEstimator
 from lformer.estimators.features import Features
 from lformer.estimators.folder import is_weights
 from lformer.estimators.forecast import LFormerForecaster, LFormerInterpolator, record_task
+from lformer.estimators.horizon import as_text, check_horizon, is_duration
 from lformer.estimators.plain import (
     array,
     different,
@@ -118,7 +119,7 @@ def describe(estimator: LFormerEstimator, columns: Mapping[str, Any] | None, wei
             "numpy": np.__version__,
             "scikit-learn": sklearn.__version__,
         },
-        "parameters": {name: plain(getattr(estimator, name), name) for name in _kept(type(estimator))},
+        "parameters": {name: _parameter(estimator, name) for name in _kept(type(estimator))},
         "config": {key: plain(value, key) for key, value in dataclasses.asdict(model.config).items()},
         "members": len(model.members) if isinstance(model, Ensemble) else 0,
         "features": {
@@ -141,6 +142,11 @@ def describe(estimator: LFormerEstimator, columns: Mapping[str, Any] | None, wei
 def _kept(kind: type[LFormerEstimator]) -> list[str]:
     """The parameters that are saved: a fitted model no longer needs the one that it was started from."""
     return [name for name in kind._get_param_names() if name != "pretrained"]
+
+
+def _parameter(estimator: LFormerEstimator, name: str) -> Any:
+    value = getattr(estimator, name)
+    return as_text(value) if name == "horizon" and is_duration(value) else plain(value, name)
 
 
 def _describe_static(name: str, coding: Coding) -> dict[str, Any]:
@@ -178,13 +184,23 @@ def _unfitted(kind: type[LFormerEstimator], stored: Any) -> LFormerEstimator:
     except TypeError as error:
         raise ValueError(str(error).removesuffix(".")) from None
     if given.get("horizon") is not None:
-        positive(given["horizon"], "horizon")
+        _check_horizon(given["horizon"])
     if "hidden" in given and not 0 < number(given["hidden"], "hidden") < 1:
         raise ValueError(f"hidden must lie between 0 and 1; got {given['hidden']}")
     check_calendar(given["calendar"])
     if not 0 <= number(given.get("hidden_channels", 0), "hidden_channels") < 1:
         raise ValueError(f"hidden_channels must be at least 0 and below 1; got {given['hidden_channels']}")
     return kind(**given)
+
+
+def _check_horizon(stored: Any) -> None:
+    if not isinstance(stored, str):
+        positive(stored, "horizon")
+        return
+    try:
+        check_horizon(stored)
+    except ValueError as error:
+        raise ValueError(str(error).removesuffix(".")) from None
 
 
 _READ_CONFIG: dict[str, Callable[[Any, str], Any]] = {  # by the type of an attribute; names, if it is another

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from lformer.estimators.base import LFormerEstimator
+from lformer.estimators.eval_set import Part, joined_parts, named, pair
 from lformer.estimators.pretraining import LFormerPretrainer
 from lformer.panel import Panel
 
@@ -55,6 +57,19 @@ class FineTunedEstimator(LFormerEstimator):
                 "have them, or leave them out here."
             )
         return found
+
+    def _validated(self, train: Part, eval_set: Any, read: Callable[[Panel, Any, Any], Part]) -> Part:
+        """Training series and, behind them, those of `eval_set` with the targets that `read` finds."""
+        self._held = 0
+        if eval_set is None:
+            return train
+        with named():
+            X, y = pair(eval_set)
+            panel, targets = read(self._series(X), X, y)
+            if not len(panel):
+                raise ValueError("none of its series has a target.")
+            self._held = len(panel)
+            return joined_parts(train, (panel, targets))
 
 
 def _kind(found: Any) -> str:

@@ -18,6 +18,7 @@ from torch import Tensor
 from lformer import tasks
 from lformer.arrays import check_word
 from lformer.estimators.base import LFormerEstimator, all_or_nothing, scale_of
+from lformer.estimators.horizon import Horizon, check_horizon, in_unit
 from lformer.estimators.inputs import require_dates
 from lformer.estimators.naive import RULES, in_deviations, naive
 from lformer.estimators.own_units import fit_start, in_own_units, wants_own_scale, widened
@@ -57,15 +58,19 @@ class _RecordEstimator(LFormerEstimator):
     _own: bool = field(default=False, init=False)
 
     @all_or_nothing
-    def fit(self, X: Any, y: None = None) -> Self:
-        """Train on series alone; their own values are the targets, and `y` is ignored."""
+    def fit(self, X: Any, y: None = None, eval_set: Any = None) -> Self:
+        """Train on series alone; their own values are the targets, and `y` is ignored.
+
+        `eval_set`: series to choose the epoch by, instead of a share of X: then all of X is trained on.
+        """
         self._check_parameters()
-        panel = _informed(self._series(X, reset=True))
+        panel = self._series(X, reset=True)
         self._is_table = False  # a table may be longer or shorter than that of `fit`: its columns are times
-        panel = panel[self._usable(panel)]
-        if len(panel) < 2:
+        panel = self._with_validation(self._asked(panel), eval_set)
+        if len(panel) < max(2, self._held + 1):
             raise ValueError(
-                f"at least 2 series with rows to hide are needed to train and to validate; n_samples={len(panel)}."
+                f"at least 2 series with rows to hide are needed to train and to validate; "
+                f"n_samples={len(panel) - self._held}, n_features={self.n_features_in_}."
             )
         if self.warm_start and hasattr(self, "model_"):
             self._own = self.model_.config.series_scale
@@ -150,6 +155,11 @@ class _RecordEstimator(LFormerEstimator):
         if self.model_.config.series_scale:
             asked = in_own_units(asked, panel, scale, typical_spread(self.model_))
         return self._part(shown, asked)
+
+    def _asked(self, panel: Panel) -> Panel:
+        """The series that have rows to hide, without rows in which nothing was observed."""
+        panel = _informed(panel)
+        return panel[self._usable(panel)]
 
     @abstractmethod
     def _usable(self, panel: Panel) -> Array:
@@ -270,7 +280,8 @@ class LFormerForecaster(_RecordEstimator):
     """The values of a series after its last row.
 
     Args:
-        horizon: how far to look ahead, in the unit of the times; None takes half the span of each training series.
+        horizon: how far to look ahead: a number in the unit of the times, or, where times are dates or durations, a
+            duration such as "28D", "36h" or a Timedelta; None takes half the span of each training series.
         extrapolate: what to do with a query that lies further after the last row of its series than any did in
             training (`reach_`, about the horizon): "error" refuses it, "warn" answers with a warning.
         n_copies: copies of each training series, each cut elsewhere: one `horizon` before its end, the others earlier.
@@ -290,7 +301,7 @@ class LFormerForecaster(_RecordEstimator):
         (2, 1)
     """
 
-    horizon: float | None = None
+    horizon: Horizon = None
     extrapolate: Literal["error", "warn"] = "error"
     neighbours: int | Literal["auto"] = 0
     _task_name: ClassVar[str] = "extrapolate"
@@ -304,7 +315,7 @@ class LFormerForecaster(_RecordEstimator):
     def _masks(self, panel: Panel, seed: int, copies: int) -> tuple[Array, Array]:
         """What lies after the cut is hidden; of it, what lies within the horizon is asked for."""
         start, end = panel.first_times(), _last_times(panel)
-        reach = (end - start) / 2 if self.horizon is None else np.full(len(panel), float(self.horizon))
+        reach = (end - start) / 2 if self.horizon is None else np.full(len(panel), in_unit(self.horizon, panel))
         latest = np.maximum(end - reach, start)  # the first row always stays
         share = np.random.RandomState(seed).random_sample(len(panel))
         share[: len(panel) // copies] = 1.0
@@ -316,14 +327,18 @@ class LFormerForecaster(_RecordEstimator):
     def _prepare(
         self, panel: Panel, targets: Targets, task: Task, scale: Scale, seed: int
     ) -> tuple[Panel, Targets, Task]:
-        """Also finds `reach_`, from the last row shown, which lies before the cut, to the last one asked for."""
+        """Also finds `reach_`, from the last row shown, which lies before the cut, to the last one asked for.
+
+        What the user called the horizon is never out of reach, even if no row happened to lie that far ahead.
+        """
         shown, asked, task = super()._prepare(panel, targets, task, scale, seed)
         assert asked.times is not None
         assert asked.first is not None
         assert asked.lengths is not None
         some = asked.lengths > 0
         furthest = asked.times[(asked.first + asked.lengths - 1)[some]]
-        self.reach_ = float((furthest - _last_times(shown)[some]).max())
+        named = 0.0 if self.horizon is None else in_unit(self.horizon, panel)
+        self.reach_ = max(named, float((furthest - _last_times(shown)[some]).max()))
         return shown, asked, task
 
     def _check_queries(self, panel: Panel, asked: list[Array]) -> None:
@@ -350,8 +365,7 @@ class LFormerForecaster(_RecordEstimator):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_word(self.extrapolate, "extrapolate", ("error", "warn"))
-        if self.horizon is not None and not 0 < self.horizon < np.inf:
-            raise ValueError(f"horizon must be greater than 0, or None; got {self.horizon}.")
+        check_horizon(self.horizon)
 
 
 def _span(time: float, unit: str) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lformer.arrays import as_floats, as_tensor, refuse_masked
 from lformer.estimators.suspicion import SuspectDataWarning
-from lformer.panel import Array, MissingValues, Panel
+from lformer.panel import Array, MissingValues, Panel, join
 from lformer.panel.lists import swapped_axes
 from lformer.panel.missing import is_mark, read_marks
 from lformer.panel.stamps import one_of
@@ -39,6 +39,8 @@ def as_panel(X: Any, missing_values: MissingValues = None, *, some: bool = False
         if not len(X):
             raise ValueError("the panel is empty: at least one series is needed.")
         return X.with_missing(missing_values, some=some), None
+    if _is_cells(X):
+        return as_panel(join(X.ravel().tolist()), missing_values, some=some)
     if isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype.kind == "O" and X.ndim == 1):
         series = list(X) if len(X) and _is_series(X[0]) else ragged_arrays(list(X))
         if series is not None:
@@ -69,6 +71,13 @@ def as_panel(X: Any, missing_values: MissingValues = None, *, some: bool = False
     return Panel.from_array(array, lengths=_lengths(array), channels=channels), wide
 
 
+def check_width(estimator: Any, wide: int | None) -> None:
+    """A plain table (n, time) must be as wide as the one of `fit`, if that was one."""
+    if estimator._is_table and wide is not None and wide != estimator.n_features_in_:
+        name, known = type(estimator).__name__, estimator.n_features_in_
+        raise ValueError(f"X has {wide} features, but {name} is expecting {known} features as input.")
+
+
 def _with_nan(array: Array, missing_values: MissingValues, some: bool) -> Array:
     """(n, time, channels) with NaN in place of marks for missing values; rows of marks alone at the end are padding."""
     if missing_values is None:
@@ -76,6 +85,11 @@ def _with_nan(array: Array, missing_values: MissingValues, some: bool) -> Array:
     values = as_floats(array, "X", np.float32)  # as the panel holds them
     marked = is_mark(values, read_marks(missing_values, list(map(str, range(array.shape[2]))), np.float32, some=some))
     return np.where(marked, np.float32(np.nan), values) if marked.any() else array
+
+
+def _is_cells(X: Any) -> bool:
+    """Whether it is what scikit-learn made of a Panel: an array (n, 1) of panels with one series each."""
+    return isinstance(X, np.ndarray) and X.dtype == object and X.size > 0 and isinstance(X.flat[0], Panel)
 
 
 def _is_series(one: Any) -> bool:
@@ -154,6 +168,12 @@ def match_clock(panel: Panel, calendar: bool, unit: str) -> Panel:
     if not calendar:
         raise ValueError(f"the times of X are in {panel.unit}, but the model was trained on times in {unit}.")
     return replace(panel, times=panel.times * (one_of(panel.unit) / one_of(unit)), unit=unit)
+
+
+def alike(panel: Panel, first: Panel) -> Panel:
+    """The panel with the channels and the unit of time of another; without a unit of its own it has that one's."""
+    matched = match_clock(match_channels(panel, first.channels), on_calendar(first), first.unit)
+    return replace(matched, unit=first.unit)
 
 
 def require_dates(kind: str, zone: str | None, known: str | None, name: str) -> None:

@@ -16,8 +16,9 @@ from torch import Tensor
 from lformer import tasks
 from lformer.estimators.base import all_or_nothing, mean_and_deviation
 from lformer.estimators.classes import ClassSettings
+from lformer.estimators.eval_set import Part, codes
 from lformer.estimators.fine_tuning import FineTunedEstimator
-from lformer.estimators.inputs import series_weights
+from lformer.estimators.inputs import goes_by_id, series_weights
 from lformer.panel import Array, Panel
 from lformer.parts import Targets
 
@@ -51,32 +52,40 @@ class LFormerPointClassifier(ClassSettings, _PointEstimator):
     _times: ClassVar[int] = 2  # rows are many: their accuracy goes on rising for longer
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> Self:
         """Train on series and the classes of their rows.
 
         Args:
             X: the series. In an array, rows at the end without any value are padding.
             y: for each series (L_i,) classes, in a list, a Series or dict by id, or for an array X an array (n, L).
             sample_weight: (n,) how much each series counts.
+            eval_set: (X, y) to choose the epoch by, instead of a share of X: then all of X is trained on.
         """
         panel = self._series(X, reset=True)
-        labels = np.concatenate(_per_series(panel, X, y))
-        if labels.ndim != 1:
-            raise ValueError(f"the classes of a series must be (L,), one per row; got {labels.shape[1:]} numbers each.")
-        check_classification_targets(labels)
+        labels = _labels(panel, X, y)
         self.classes_, code = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
-                f"there must be at least two classes; all {len(labels)} rows are of one class, {self.classes_[0]!r}."
+                f"there must be at least two classes; all {len(labels)} rows are of one class, {self.classes_.tolist()[0]!r}."
             )
         weights = series_weights(sample_weight, panel, isinstance(X, Panel))
         targets = Targets(values=code.astype(np.int64), at="rows", weights=weights)
-        return self._fit(*_with_targets(panel, targets), self._point_classification(self.classes_, labels, len(panel)))
+        task = self._point_classification(self.classes_, labels, len(panel))
+
+        def read(panel: Panel, X: Any, y: Any) -> Part:
+            return panel.compact(), Targets(values=codes(_labels(panel, X, y), self.classes_), at="rows")
+
+        return self._fit(*self._validated(_with_targets(panel, targets), eval_set, read), task)
 
     def predict_proba(self, X: Any) -> list[Array]:
         """(L_i, classes) of each series, rows as in X, classes in the order of `classes_`."""
         check_is_fitted(self, "model_")
         return [self._decode(scores) for scores in self._answers(X, self.task_)]
+
+    def predict_log_proba(self, X: Any) -> list[Array]:
+        """(L_i, classes) of each series, logarithms of the probabilities."""
+        check_is_fitted(self, "model_")
+        return [torch.log_softmax(scores.double(), dim=-1).numpy() for scores in self._answers(X, self.task_)]
 
     def predict(self, X: Any) -> list[Array]:
         """(L_i,) of each series, the likeliest class of each row."""
@@ -107,7 +116,7 @@ class LFormerPointRegressor(_PointEstimator):
     """
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> Self:
         """Train on series and the numbers of their rows.
 
         Args:
@@ -115,19 +124,19 @@ class LFormerPointRegressor(_PointEstimator):
             y: for each series (L_i,) or (L_i, K) numbers, in a list, a Series or dict by id, or for an array X an
                 array (n, L).
             sample_weight: (n,) how much each series counts.
+            eval_set: (X, y) to choose the epoch by, instead of a share of X: then all of X is trained on.
         """
         panel = self._series(X, reset=True)
         numbers = _numbers(panel, X, y)
         self._flat = numbers.ndim == 1
-        table = numbers[:, None] if self._flat else numbers
-        known = np.isfinite(table)
+        table, known = _known(numbers)
         if not known.any(axis=0).all():
             empty = np.flatnonzero(~known.any(axis=0)).tolist()
             raise ValueError(f"y holds no observed value for outputs {empty}: every number is NaN.")
         weights = series_weights(sample_weight, panel, isinstance(X, Panel))
         targets = Targets(values=np.where(known, table, 0.0), at="rows", observed=known, weights=weights)
         task = tasks.regress_points(table.shape[1], *mean_and_deviation(table))
-        return self._fit(*_with_targets(panel, targets), task)
+        return self._fit(*self._validated(_with_targets(panel, targets), eval_set, _where_known), task)
 
     def predict(self, X: Any) -> list[Array]:
         """(L_i,) or (L_i, K) of each series, as the targets were, rows as in X."""
@@ -177,7 +186,7 @@ def _in_order(panel: Panel, y: Any, by_id: bool) -> Any:
         if lost:
             raise ValueError(f"y has no entry for {len(lost)} of {len(panel)} ids, among them {lost[:5]}.")
         return [y[name] for name in panel.ids.tolist()]
-    if by_id and hasattr(y, "reindex"):
+    if goes_by_id(y, by_id):
         return panel.align(y, "y")
     return y.to_numpy() if hasattr(y, "to_numpy") else y
 
@@ -190,6 +199,27 @@ def _numbers(panel: Panel, X: Any, y: Any) -> Array:
     if np.isinf(numbers).any():
         raise ValueError("y must be finite numbers, or NaN where there is no target; it contains infinity.")
     return numbers
+
+
+def _labels(panel: Panel, X: Any, y: Any) -> Array:
+    """(N,) the classes of all rows."""
+    labels = np.concatenate(_per_series(panel, X, y))
+    if labels.ndim != 1:
+        raise ValueError(f"the classes of a series must be (L,), one per row; got {labels.shape[1:]} numbers each.")
+    check_classification_targets(labels)
+    return labels
+
+
+def _known(numbers: Array) -> tuple[Array, Array]:
+    """(N, K) numbers, and where there is one."""
+    table = numbers[:, None] if numbers.ndim == 1 else numbers
+    return table, np.isfinite(table)
+
+
+def _where_known(panel: Panel, X: Any, y: Any) -> Part:
+    """Series that have a target, and the numbers of all their rows, 0 where there is none."""
+    table, known = _known(_numbers(panel, X, y))
+    return _with_targets(panel, Targets(values=np.where(known, table, 0.0), at="rows", observed=known))
 
 
 def _with_targets(panel: Panel, targets: Targets) -> tuple[Panel, Targets]:

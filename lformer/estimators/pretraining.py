@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lformer import tasks
 from lformer.estimators.base import LFormerEstimator, all_or_nothing, scale_of
-from lformer.estimators.inputs import as_panel, match_channels, match_clock, on_calendar
+from lformer.estimators.inputs import alike, as_panel
 from lformer.evaluate import evaluate
 from lformer.hiding import HidingPart
 from lformer.panel import Array, Panel, join
@@ -53,8 +53,8 @@ class LFormerPretrainer(LFormerEstimator):
     _times: ClassVar[int] = 3  # no two epochs ask the same, so none is learned by heart
 
     @all_or_nothing
-    def fit(self, X: Any, y: None = None) -> Self:
-        """Train on series alone; `y` is ignored."""
+    def fit(self, X: Any, y: None = None, eval_set: Any = None) -> Self:
+        """Train on series alone; `y` is ignored. `eval_set`: series to validate on instead of a share of X."""
         self._check_parameters()
         panel = self._series(X, reset=True)
         self._is_table = False  # a table may be longer or shorter than that of `fit`: its columns are times
@@ -63,6 +63,7 @@ class LFormerPretrainer(LFormerEstimator):
                 f"none of the {len(panel)} series has a second row or channel, so there is nothing to hide and to "
                 "predict from the rest."
             )
+        panel = self._with_validation(panel, eval_set)
         return self._fit(panel, _nothing(panel), tasks.pretrain(2 * len(panel.channels)))
 
     def score(self, X: Any, y: None = None) -> float:
@@ -120,10 +121,8 @@ def pretrain(*series: Any, **parameters: Any) -> LFormerPretrainer:
     if not series:
         raise TypeError("pretrain needs series to learn from: pretrain(panel).")
     first, *others = (as_panel(one)[0] for one in series)
-    calendar = on_calendar(first)
-    alike = [match_clock(match_channels(panel, first.channels), calendar, first.unit) for panel in others]
-    alike = [replace(panel, unit=first.unit) for panel in alike]  # one without a unit has that of the first
-    return LFormerPretrainer(**parameters).fit(join([first, *alike]) if alike else series[0])
+    every = join([first, *(alike(panel, first) for panel in others)]) if others else series[0]
+    return LFormerPretrainer(**parameters).fit(every)
 
 
 def _nothing(panel: Panel) -> Targets:

@@ -15,8 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 from lformer import tasks
 from lformer.estimators.base import all_or_nothing, mean_and_deviation
 from lformer.estimators.classes import ClassSettings
+from lformer.estimators.eval_set import Part, codes
 from lformer.estimators.fine_tuning import FineTunedEstimator
-from lformer.estimators.inputs import as_panel, series_weights
+from lformer.estimators.inputs import as_panel, goes_by_id, series_weights
 from lformer.nn import LFormerConfig
 from lformer.nn.summaries import FEATURES
 from lformer.panel import Array, Panel
@@ -44,7 +45,7 @@ class _SeriesEstimator(FineTunedEstimator):
     def _prepare(
         self, panel: Panel, targets: Targets, task: Task, scale: Scale, seed: int
     ) -> tuple[Panel, Targets, Task]:
-        self._count = len(panel)
+        self._count = len(panel) - self._held
         return super()._prepare(panel, targets, task, scale, seed)
 
     def _config(self, task: Task) -> LFormerConfig:
@@ -87,25 +88,41 @@ class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator):  # ty
     """
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train on series and their classes; a Series or dict of classes is aligned with the ids of a Panel."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> Self:
+        """Train on series and their classes; a Series or dict of classes is aligned with the ids of a Panel.
+
+        Args:
+            X: the series.
+            y: (n,) their classes.
+            sample_weight: (n,) how much each series counts.
+            eval_set: (X, y) to choose the epoch by, instead of a share of X: then all of X is trained on. Channels,
+                scales and classes are those of X alone.
+        """
         panel = self._series(X, reset=True)
-        labels = column_or_1d(_aligned(panel, y, isinstance(X, Panel)), warn=True)
-        check_classification_targets(labels)
+        labels = _labels(panel, X, y)
         self.classes_, code = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
-                f"there must be at least two classes; all {len(labels)} series are of one class, {self.classes_[0]!r}."
+                f"there must be at least two classes; all {len(labels)} series are of one class, {self.classes_.tolist()[0]!r}."
             )
         weights = series_weights(sample_weight, panel, isinstance(X, Panel))
         targets = Targets(values=code.astype(np.int64), at="series", weights=weights)
         task = self._classification(self.classes_, labels, len(panel))
-        return self._fit(panel, targets, task, groups=code)
+
+        def read(panel: Panel, X: Any, y: Any) -> Part:
+            return panel, Targets(values=codes(_labels(panel, X, y), self.classes_), at="series")
+
+        return self._fit(*self._validated((panel, targets), eval_set, read), task, groups=code)
 
     def predict_proba(self, X: Any) -> Array:
         """(n, classes) probabilities, in the order of `classes_`."""
         check_is_fitted(self, "model_")
         return self._decode(torch.stack(self._answers(X, self.task_)))
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """(n, classes) logarithms of the probabilities, finite also where one is too small for its own digits."""
+        check_is_fitted(self, "model_")
+        return torch.log_softmax(torch.stack(self._answers(X, self.task_)).double(), dim=-1).numpy()
 
     def predict(self, X: Any) -> Array:
         """(n,) the likeliest class of each series."""
@@ -141,17 +158,26 @@ class LFormerRegressor(RegressorMixin, _SeriesEstimator):  # type: ignore[misc]
         return tags
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train on series and their numbers; a Series or dict of numbers is aligned with the ids of a Panel."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> Self:
+        """Train on series and their numbers; a Series or dict of numbers is aligned with the ids of a Panel.
+
+        Args:
+            X: the series.
+            y: (n,) or (n, outputs) numbers.
+            sample_weight: (n,) how much each series counts.
+            eval_set: (X, y) to choose the epoch by, instead of a share of X: then all of X is trained on. Channels and
+                scales are those of X alone.
+        """
         panel = self._series(X, reset=True)
-        numbers = np.asarray(_aligned(panel, y, isinstance(X, Panel)), np.float64)
-        if not np.isfinite(numbers).all():
-            raise ValueError("y must be finite numbers; it contains NaN or infinity.")
-        self._flat = numbers.ndim == 1
-        table = numbers[:, None] if self._flat else numbers
+        table, self._flat = _table(panel, X, y)
         weights = series_weights(sample_weight, panel, isinstance(X, Panel))
+        task = tasks.regress(table.shape[1], *mean_and_deviation(table))
         targets = Targets(values=table, at="series", weights=weights)
-        return self._fit(panel, targets, tasks.regress(table.shape[1], *mean_and_deviation(table)))
+
+        def read(panel: Panel, X: Any, y: Any) -> Part:
+            return panel, Targets(values=_table(panel, X, y)[0], at="series")
+
+        return self._fit(*self._validated((panel, targets), eval_set, read), task)
 
     def predict(self, X: Any) -> Array:
         """(n,) or (n, outputs), as the targets were."""
@@ -168,11 +194,26 @@ class LFormerRegressor(RegressorMixin, _SeriesEstimator):  # type: ignore[misc]
         return numbers[..., 0] if self._flat else numbers
 
 
+def _labels(panel: Panel, X: Any, y: Any) -> Array:
+    """(n,) the class of each series of `panel`, which was made from X."""
+    labels: Array = column_or_1d(_aligned(panel, y, isinstance(X, Panel)), warn=True)
+    check_classification_targets(labels)
+    return labels
+
+
+def _table(panel: Panel, X: Any, y: Any) -> tuple[Array, bool]:
+    """(n, outputs) numbers of each series of `panel`, which was made from X; and whether they came as (n,)."""
+    numbers = np.asarray(_aligned(panel, y, isinstance(X, Panel)), np.float64)
+    if not np.isfinite(numbers).all():
+        raise ValueError("y must be finite numbers; it contains NaN or infinity.")
+    return (numbers[:, None], True) if numbers.ndim == 1 else (numbers, False)
+
+
 def _aligned(panel: Panel, y: Any, by_id: bool) -> Array:
     """One target for each series: by id if both sides have ids, else by position."""
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None: give one target for each series.")
-    if isinstance(y, dict) or (by_id and hasattr(y, "reindex")):
+    if goes_by_id(y, by_id):
         return panel.align(y, "y")
     array = np.asarray(y)
     if array.ndim == 0 or len(array) != len(panel):

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from lformer.estimators.inputs import as_panel, match_channels
+from lformer.estimators.inputs import as_panel, check_width, match_channels
 from lformer.panel import Array, Panel
 from lformer.summaries import KINDS, summarise
 
@@ -27,18 +27,27 @@ class Summaries(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         [[2.0, 5.0, 9.0, 1.0, 9.0, 2.0]]
     """
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.three_d_array = True
+        return tags
+
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the names of channels and categories; nothing else is fitted."""
-        panel, _ = as_panel(X)
+        panel, wide = as_panel(X)
         self.channels_ = panel.channels
         self.categories_ = _categories(panel)
-        self.n_features_in_ = len(panel.channels)
+        self.n_features_in_ = len(panel.channels) if wide is None else wide
+        self._is_table = wide is not None
         return self
 
     def transform(self, X: Any) -> Array:
         """(n, 6 C + S) float64."""
         check_is_fitted(self, "channels_")
-        panel = match_channels(as_panel(X)[0], self.channels_).compact()
+        panel, wide = as_panel(X)
+        check_width(self, wide)
+        panel = match_channels(panel, self.channels_).compact()
         owner = np.repeat(np.arange(len(panel)), panel.lengths)
         values = panel.values if panel.scale == 1.0 else panel.values * panel.scale
         found = summarise(owner, values, panel.observed, panel.times, len(panel))

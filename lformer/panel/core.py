@@ -486,6 +486,21 @@ class Panel:
             }
         )
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """(n, 1) objects, each a panel of one series, for what takes rows of an array and hands them on.
+
+        scikit-learn's `BaggingClassifier` does, if `fit` and `predict` are both given `np.asarray(panel)`; estimators
+        put the series together again. Numbers are in `to_array`.
+        """
+        if dtype is not None and np.dtype(dtype) != np.dtype(object):
+            raise TypeError(
+                f"series of different lengths are no array of {np.dtype(dtype)}; use panel.to_array(), which pads them."
+            )
+        cells = np.empty((len(self), 1), object)
+        for i in range(len(self)):
+            cells[i, 0] = self[i : i + 1]
+        return cells
+
     # -- onward
 
     def batch(self, index: Array | Sequence[int] | None = None, dtype: torch.dtype = torch.float32) -> IrregularBatch:

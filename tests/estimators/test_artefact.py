@@ -451,7 +451,9 @@ def test_scales_must_be_finite_and_greater_than_0(any_saved: Path, to: Any, reas
     ("any_saved", "path", "to", "reason"),
     [
         (LFormerForecaster, ("parameters", "horizon"), 0, "horizon must be greater than 0"),
-        (LFormerForecaster, ("parameters", "horizon"), "2h", "horizon must be a finite number"),
+        (LFormerForecaster, ("parameters", "horizon"), "soon", "horizon must be a number, or a duration with its unit"),
+        (LFormerForecaster, ("parameters", "horizon"), "-2h", "horizon must be greater than 0"),
+        (LFormerForecaster, ("parameters", "horizon"), True, "horizon must be a finite number"),
         (LFormerForecaster, ("features", "channels"), ["k"], "known: 2"),
         (LFormerInterpolator, ("parameters", "hidden"), 1, "hidden must lie between 0 and 1"),
         (LFormerRegressor, ("fitted", "_flat"), True, "outputs of the model: 2 where the rest of the file needs 1"),

@@ -1,4 +1,4 @@
-"""All six estimators where scikit-learn puts estimators: its checks, pipelines, searches, joblib; targets by id."""
+"""All six estimators where scikit-learn puts estimators: pipelines, searches, joblib; targets by id."""
 
 import pickle
 from pathlib import Path
@@ -8,128 +8,19 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from estimators.every_estimator import POINTS, SERIES, SIX, SMALL, answers, close, fitted, records, same, targets
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lformer import (
     LFormerClassifier,
-    LFormerForecaster,
-    LFormerInterpolator,
     LFormerPointClassifier,
     LFormerPointRegressor,
     LFormerRegressor,
     Panel,
 )
-
-
-class SpreadClassifier(LFormerPointClassifier):
-    """Takes one target per series, as scikit-learn's checks give them, for each of its rows."""
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        return super().fit(X, spread(X, y), sample_weight)
-
-    def predict(self, X: Any) -> Any:
-        return padded(super().predict(X))
-
-    def predict_proba(self, X: Any) -> Any:
-        return padded(super().predict_proba(X))
-
-    def score(self, X: Any, y: Any) -> float:
-        return super().score(X, spread(X, y))
-
-
-class SpreadRegressor(LFormerPointRegressor):
-    """The same for numbers."""
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        return super().fit(X, spread(X, y), sample_weight)
-
-    def predict(self, X: Any) -> Any:
-        return padded(super().predict(X))
-
-    def score(self, X: Any, y: Any) -> float:
-        return super().score(X, spread(X, y))
-
-
-class AskedInterpolator(LFormerInterpolator):
-    """Asks at two times, as scikit-learn's checks ask for nothing."""
-
-    def predict(self, X: Any, query_times: Any = (0.5, 1e3)) -> Any:
-        return np.stack(super().predict(X, query_times))
-
-
-class AskedForecaster(LFormerForecaster):
-    """The same after the end."""
-
-    def predict(self, X: Any, query_times: Any = (1e3, 2e3)) -> Any:
-        return np.stack(super().predict(X, query_times))
-
-
-def spread(X: Any, y: Any) -> Any:
-    X, y = np.asarray(X), y if y is None else np.asarray(y)
-    return y if y is None or X.ndim < 2 or y.shape != (len(X),) else np.repeat(y[:, None], X.shape[1], axis=1)
-
-
-def padded(told: list[Any]) -> Any:
-    """One array, the last answer repeated where a series of the check ends early."""
-    longest = max(map(len, told))
-    return np.stack([np.concatenate([one, np.repeat(one[-1:], longest - len(one), axis=0)]) for one in told])
-
-
-COLUMNS_ARE_TIMES = "the columns of a table are times, and a series may be longer or shorter than those of training"
-ONE_ROW = "a series of one row has none to hide; the error speaks of rows and series, as a table has no other features"
-WEIGHTS = "training holds out series and draws batches, so repeating a series is another run than weighing it"
-EXPECTED = {
-    "SpreadClassifier": {"check_sample_weight_equivalence_on_dense_data": WEIGHTS},
-    "SpreadRegressor": {"check_sample_weight_equivalence_on_dense_data": WEIGHTS},
-    "AskedInterpolator": {
-        "check_n_features_in_after_fitting": COLUMNS_ARE_TIMES,
-        "check_fit2d_1feature": ONE_ROW,
-    },
-    "AskedForecaster": {
-        "check_n_features_in_after_fitting": COLUMNS_ARE_TIMES,
-        "check_fit2d_1feature": ONE_ROW,
-    },
-}
-
-
-@parametrize_with_checks(
-    [kind(**SMALL) for kind in (SpreadClassifier, SpreadRegressor, AskedInterpolator, AskedForecaster)],
-    expected_failed_checks=lambda estimator: EXPECTED.get(type(estimator).__name__, {}),
-)
-@pytest.mark.filterwarnings("ignore")  # scikit-learn's own checks provoke warnings
-def test_scikit_learn_is_content(estimator: Any, check: Any) -> None:
-    if check.func.__name__ in FINE and isinstance(estimator, SpreadClassifier | SpreadRegressor):
-        estimator = EXACT[type(estimator)](**estimator.get_params())
-    check(estimator)
-
-
-FINE = ("check_methods_sample_order_invariance", "check_methods_subset_invariance")  # to 1e-7, finer than float32
-
-
-class Exact:
-    """Answers in float64: products in float32 are rounded one way in this batch and another in that."""
-
-    def _answers(self, X: Any, task: Any) -> Any:
-        self.model_.double()  # type: ignore[attr-defined]
-        panel = self.features_.match(self._series(X))  # type: ignore[attr-defined]
-        with torch.no_grad():
-            rows = self.model_(panel.batch(dtype=torch.float64))  # type: ignore[attr-defined]
-        return [answer[:n] for answer, n in zip(rows, panel.lengths.tolist(), strict=True)]
-
-
-class ExactSpreadClassifier(Exact, SpreadClassifier): ...
-
-
-class ExactSpreadRegressor(Exact, SpreadRegressor): ...
-
-
-EXACT = {SpreadClassifier: ExactSpreadClassifier, SpreadRegressor: ExactSpreadRegressor}
 
 
 @pytest.mark.parametrize("kind", SIX)

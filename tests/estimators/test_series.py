@@ -11,46 +11,10 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lformer import LFormerClassifier, LFormerRegressor, Panel
 
 SMALL: dict[str, Any] = {"width": 16, "heads": 1, "depth": 1, "lr": 0.02, "random_state": 0, "device": "cpu"}
-SPLIT = (
-    "training holds out a share of the series and draws batches, so repeating a series is another run than weighing it"
-)
-
-
-@parametrize_with_checks(
-    [
-        LFormerClassifier(**SMALL, max_epochs=30, patience=None),
-        LFormerRegressor(**SMALL | {"width": 32, "heads": 2, "lr": 0.005}, max_epochs=60, patience=None),
-    ],
-    expected_failed_checks=lambda estimator: {"check_sample_weight_equivalence_on_dense_data": SPLIT},
-)
-@pytest.mark.filterwarnings("ignore")  # scikit-learn's own checks provoke warnings
-def test_scikit_learn_is_content(estimator: Any, check: Any) -> None:
-    if check.func.__name__ == "check_methods_subset_invariance":  # to 1e-7, finer than float32 is rounded
-        estimator = {LFormerClassifier: ExactClassifier, LFormerRegressor: ExactRegressor}[type(estimator)](
-            **estimator.get_params()
-        )
-    check(estimator)
-
-
-class Exact:
-    """Answers in float64: products in float32 are rounded one way in a batch of one and another in a batch of many."""
-
-    def _answers(self, X: Any, task: Any) -> Any:
-        self.model_.double()  # type: ignore[attr-defined]
-        panel = self.features_.match(self._series(X))  # type: ignore[attr-defined]
-        with torch.no_grad():
-            return list(self.model_(panel.batch(dtype=torch.float64)))  # type: ignore[attr-defined]
-
-
-class ExactClassifier(Exact, LFormerClassifier): ...
-
-
-class ExactRegressor(Exact, LFormerRegressor): ...
 
 
 def bursts(n: int = 80, seed: int = 0) -> tuple[Panel, pd.Series]:

@@ -1,0 +1,47 @@
+"""What a notebook shows of a fitted estimator beside scikit-learn's diagram: what it reads, and how good it was."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lformer.estimators.base import LFormerEstimator
+
+STYLE = "border-collapse:collapse;margin:0.6em 0;color:inherit;background:transparent"  # of a light or a dark page
+SHOWN = 8  # channels that are named
+
+
+def fitted_table(estimator: LFormerEstimator) -> str:
+    """A table of what `fit` found, in HTML; nothing before `fit`."""
+    if not hasattr(estimator, "model_"):
+        return ""
+    cells = "".join(
+        f'<tr><th scope="row" style="text-align:left;padding:0.1em 1em 0.1em 0">{escape(name)}</th>'
+        f'<td style="text-align:left">{escape(text)}</td></tr>'
+        for name, text in found(estimator).items()
+    )
+    return f'<table style="{STYLE}">{cells}</table>'
+
+
+def found(estimator: LFormerEstimator) -> dict[str, str]:
+    """What `fit` found, in words."""
+    features, model = estimator.features_, estimator.model_
+    names = ", ".join(features.channels[:SHOWN])
+    more = ", …" if len(features.channels) > SHOWN else ""
+    weights = sum(weight.numel() for weight in model.parameters())
+    kind = "dates or durations" if features.calendar else "numbers"
+    rows = {
+        "channels": f"{len(features.channels)}: {names}{more}",
+        "times": f"{kind}{f' in {features.unit}' if features.unit else ''}",
+    }
+    if features.covariates.columns:
+        rows["static covariates"] = ", ".join(features.covariates.columns)
+    rows["model"] = f"{weights:,} weights{f', {estimator.members} members' if estimator.members > 1 else ''}"
+    rows["training"] = f"{estimator.n_iter_} epoch{'' if estimator.n_iter_ == 1 else 's'}"
+    if hasattr(estimator, "validation_score_"):  # of a model that was loaded nothing is known of its training
+        monitor = estimator.task_.monitor
+        rows[f"validation {monitor}"] = f"{estimator.validation_score_:.4g}"
+        verdict = "which is better" if estimator.loses_ else "which is worse"
+        rows[f"{estimator.naive_}, same series"] = f"{estimator.naive_score_:.4g}, {verdict}"
+    return rows
