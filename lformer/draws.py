@@ -63,7 +63,7 @@ class Draws:
         self._generators = {kind: torch.Generator(place) for kind, place in places.items()}
 
     def seed(self, number: int) -> None:
-        """Begin anew, from this number."""
+        """Start again, from this number."""
         for generator in self._generators.values():
             generator.manual_seed(number)
 

@@ -57,7 +57,7 @@ def _require_finite(index: Iterable[int], answers: list[Tensor]) -> None:
     if bad:
         raise OverflowError(
             f"the model's answer is not finite for {len(bad)} series of a batch, the first at position {bad[0]}: its "
-            "values are far from those of training, or the weights are inf or NaN. Look at that series, or train anew."
+            "values are far from those of training, or the weights are inf or NaN. Look at that series, or train again."
         )
 
 

@@ -134,7 +134,7 @@ def test_bad_arguments_are_refused() -> None:
         random_rows(ragged(), 1.5, seed=0)
 
 
-# --- anew in every epoch
+# --- different in every epoch
 
 
 def many(n: int = 30, seed: int = 0) -> Panel:

@@ -114,7 +114,8 @@ def _extra(extra: "Extra", path: Path | None) -> str:
 def fetch(
     name: Name,
     again: Annotated[
-        bool, typer.Option("--again", help="Forget earlier downloads and their recorded hashes: download all anew.")
+        bool,
+        typer.Option("--again", help="Forget earlier downloads and their recorded hashes: download everything again."),
     ] = False,
 ) -> None:
     """Download a data set from its source, verify, convert, cache. Run it again after an interruption: it goes on."""

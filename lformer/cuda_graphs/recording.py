@@ -37,7 +37,7 @@ class Recordings(Generic[T]):
 
     Args:
         model: whose weights the work reads; where they lie is part of what is recorded.
-        work: what is done with a batch. It must hang on shapes alone, never on values.
+        work: what is done with a batch. It must depend on shapes alone, never on values.
         graphs: how many shapes are held, each with its buffers; the one not used for longest makes room.
         settings: what else the work depends on.
     """

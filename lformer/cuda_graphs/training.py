@@ -125,7 +125,7 @@ def capture_step(model: nn.Module, objective: Objective, graphs: int = 64) -> Ca
     CUDA every step is an ordinary one.
 
     Args:
-        model: any model called with an `IrregularBatch`. What it does must not hang on the values.
+        model: any model called with an `IrregularBatch`. What it does must not depend on the values.
         objective: from the model and a batch to the loss, ().
         graphs: how many shapes are held, each with its buffers and gradients; the one not used for longest makes room.
 

@@ -58,7 +58,7 @@ def load(
     Args:
         name: one of `DATASETS`.
         task: one of the card's tasks; its first if None.
-        seed: of the split where the publication draws it anew for every run, of hidden points, and of the order in
+        seed: of the split where the publication draws it again for every run, of hidden points, and of the order in
             training.
         split: "published", or another rule of the card, such as "subject".
         scaling: "published", "none", "standard" or "minmax"; the last two take statistics from the training part alone.

@@ -132,14 +132,14 @@ class Dataset:
         card: see `Card`.
         prepare: from the raw arrays and the request to the prepared set; a generator gets no arrays. Those of an extra
             file have its stem before their names.
-        draw: in place of `prepare`, for a set whose points are drawn anew in every epoch: gives its `Splits`.
+        draw: in place of `prepare`, for a set whose points are redrawn in every epoch: gives its `Splits`.
         check: raises a ValueError if a request asks for what the card offers, but not together, such as a split that
             exists for one task only.
         pack: from the owner's files to the raw arrays, those of an extra file named as in `prepare`; None if there is
             nothing to download.
         missing: what these raw arrays lack of the complete set, "" if nothing.
         name_raw: for a source with several forms, under which of the card's raw names packed arrays are kept.
-        version: of `prepare`; raise it when its result changes, so that cached results are made anew.
+        version: of `prepare`; raise it when its result changes, so that cached results are made again.
     """
 
     card: Card

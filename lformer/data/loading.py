@@ -63,7 +63,7 @@ def load_dataset(
 
 
 def _cached(dataset: Dataset, request: Request, files: Sequence[Path], path: Path) -> tuple[Prepared, str]:
-    """From the cache, or made anew and kept there; a cache that cannot be written does not stand in the way."""
+    """From the cache, or made again and kept there; a cache that cannot be written does not stand in the way."""
     if (found := _found(path)) is not None:
         return found
     with ExitStack() as stack:

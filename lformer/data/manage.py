@@ -113,7 +113,7 @@ def _read_downloads(dataset: Dataset, folder: Path, came: Sequence[Downloaded]) 
         for file in new:
             file.path.unlink(missing_ok=True)
         names = ", ".join(file.path.name for file in new)
-        raise DataError(f"{error} Removed: {names}. Run the command again to download anew.") from error
+        raise DataError(f"{error} Removed: {names}. Run the command again to download them.") from error
 
 
 def _record(came: Sequence[Downloaded], say: Say) -> None:

@@ -31,7 +31,7 @@ WRONG = (ValueError, TypeError, LookupError, AttributeError, OverflowError, Recu
 
 def damaged(path: Path, error: Exception) -> DataError:
     """The error of a file that cannot be used."""
-    return DataError(f"{path} is damaged ({error}). Delete it; it will be made anew.")
+    return DataError(f"{path} is damaged ({error}). Delete it; it will be made again.")
 
 
 def write(path: Path, arrays: dict[str, Array], notes: dict[str, Any]) -> None:

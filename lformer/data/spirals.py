@@ -134,7 +134,7 @@ def load(
         noise: standard deviation before scaling; the LFormer paper has 0.1, ContiFormer 0.05.
         unobserved: how the other times enter. "query": only the observed points are rows, and the answer is asked for
             at all 150 times. "rows": all 150 times are rows, with value 0 where nothing was observed (paper).
-        asked: at how many of the 150 times, drawn anew for every batch, a training batch is asked if these are queries;
+        asked: at how many of the 150 times, redrawn for every batch, a training batch is asked if these are queries;
             evaluation asks at all.
         validation: how many of the 200 training spirals are held out; the papers select on the test set instead.
         steps: training batches per epoch.

@@ -23,7 +23,7 @@ from lformer.data.dataset import Array, Card, Extra
 from lformer.data.files import DataError
 from lformer.data.npz import KINDS, Npz
 
-START_OVER = "Delete it: hashes are then recorded anew, of what is next downloaded or verified."
+START_OVER = "Delete it: hashes are then recorded again, of what is next downloaded or verified."
 
 
 class MissingDataError(FileNotFoundError):

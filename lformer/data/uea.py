@@ -16,7 +16,7 @@ Raw arrays, n series of C channels and L time points:
 
 Protocol, as published for Log-NCDE and RFormer and followed for LFormer: training and test series are merged; of series
 equal in all their values only the first stays (EigenWorms loses 23, the others none); a random permutation is cut at 70
-and 85 %, drawn anew for every seed. Values are not scaled, so "published" means the same as "none". Times are spread
+and 85 %, redrawn for every seed. Values are not scaled, so "published" means the same as "none". Times are spread
 evenly over [0, 1] and are not a channel. "standard" and "minmax" use statistics of the training part only.
 
 `split="linoss"`: the very parts on which LinOSS reports, of SCP1, SCP2 and EthanolConcentration, for its five seeds

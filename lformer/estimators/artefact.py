@@ -82,7 +82,7 @@ def load_with_columns(folder: str | Path) -> tuple[Any, dict[str, Any] | None]:
             if _read(folder) == text:
                 raise
         time.sleep(min(n / 1000, PAUSE))  # another version took its place while it was read
-    raise ValueError(f"{folder} was saved anew {TRIES} times while it was read. Load it when nobody saves there.")
+    raise ValueError(f"{folder} was saved again {TRIES} times while it was read. Load it when nobody saves there.")
 
 
 def _fill(part: Path, content: bytes) -> None:

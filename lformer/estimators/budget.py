@@ -29,7 +29,7 @@ class Budget(NamedTuple):
 def budget(series: int, batch_size: int, max_epochs: int | None, times: int = 1) -> Budget:
     """The budget for so many training series; `max_epochs` passes over them, if the user says so.
 
-    `times` as many epochs and steps are for what is drawn anew in every epoch, and never learned by heart.
+    `times` as many epochs and steps are for what is redrawn in every epoch, and never learned by heart.
 
     Example:
         >>> budget(42, 32, None), budget(5440, 32, None), budget(10**6, 32, None).epochs

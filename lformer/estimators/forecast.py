@@ -244,7 +244,7 @@ class LFormerInterpolator(_RecordEstimator):
         hidden: share of the rows of each training series to hide.
         n_copies: copies of each training series, each with other rows hidden.
         persistence: whether an answer starts from the line between the neighbouring observations, or from a sine where
-            that foretells the observations of a series better.
+            that predicts the observations of a series better.
         series_scale: whether each series is read in units of its own level, spread and season, and its errors are
             counted in its spread; "auto" if training series differ much in size, or a calendar tells of seasons.
         others: see `LFormerEstimator`.

@@ -66,7 +66,8 @@ class LFormerPointClassifier(ClassSettings, _PointEstimator):
         self.classes_, code = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
-                f"there must be at least two classes; all {len(labels)} rows are of one class, {self.classes_.tolist()[0]!r}."
+                f"there must be at least two classes; all {len(labels)} rows are of one class, "
+                f"{self.classes_.tolist()[0]!r}."
             )
         weights = series_weights(sample_weight, panel, isinstance(X, Panel))
         targets = Targets(values=code.astype(np.int64), at="rows", weights=weights)

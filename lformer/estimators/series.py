@@ -71,7 +71,7 @@ class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator):  # ty
         class_weight, label_smoothing: see `ClassSettings`.
         drop_fraction: in training, about this share of the observations, rows and channels of a series is dropped,
             others in every epoch: for many noisy channels and few series.
-        summaries: whether an answer also hangs on the mean, range and the like of each channel, as that of boosting
+        summaries: whether an answer also depends on the mean, range and the like of each channel, as that of boosting
             does. "auto" if there are ten series for each of these numbers: few series would learn them by heart.
         pretrained: an `LFormerPretrainer` that was fitted on more series, without classes, or the folder of a saved
             one; see `FineTunedEstimator`.
@@ -103,7 +103,8 @@ class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator):  # ty
         self.classes_, code = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
-                f"there must be at least two classes; all {len(labels)} series are of one class, {self.classes_.tolist()[0]!r}."
+                f"there must be at least two classes; all {len(labels)} series are of one class, "
+                f"{self.classes_.tolist()[0]!r}."
             )
         weights = series_weights(sample_weight, panel, isinstance(X, Panel))
         targets = Targets(values=code.astype(np.int64), at="series", weights=weights)

@@ -9,7 +9,7 @@ import torch
 
 from lformer.nn import LFormer
 
-NEW = ("head.", "pool.", "persistence.", "summaries.")  # what another answer needs anew
+NEW = ("head.", "pool.", "persistence.", "summaries.")  # what another kind of answer needs of its own
 FREE = (
     "outputs",
     "answer",
@@ -29,7 +29,7 @@ def start_from(model: LFormer, trained: Sequence[LFormer], member: int = 0) -> N
     Args:
         model: gets them; its head stays new.
         trained: one model, or the members of an ensemble.
-        member: which of several to start from; counted anew from the first if there are fewer.
+        member: which of several to start from; counted again from the first if there are fewer.
     """
     given = trained[member % len(trained)]
     has, needs = asdict(given.config), asdict(model.config)

@@ -44,7 +44,7 @@ class LFormerConfig:
         statics: S, numbers of static covariates, from `batch.static`.
         marks: M, numbers known in advance of every row and query, such as the calendar, from `batch.marks`; the paper
             has none.
-        summaries: whether an answer per series also hangs on the mean, range and the like of each channel, see
+        summaries: whether an answer per series also depends on the mean, range and the like of each channel, see
             `SummaryHead`; needs rows="carried".
         series_scale: whether values, and answers in their units, are in units of their own series, see `OwnScale`.
         persistence: "latest", "recent", "line" or "wave" adds the answer to a simple guess in the units of the inputs,

@@ -3,7 +3,7 @@
     "latest"   the latest value of each channel, moved by a learned share towards the mean so far
     "recent"   a learned mixture of the latest value, means of recent ones and the mean so far, see `RecentMeans`
     "line"     between two observations the line that joins them; before the first the first, after the last as "latest"
-    "wave"     the same, but in a series whose wave foretells its observations better than their neighbours do, the wave
+    "wave"     the same, but in a series whose wave predicts its observations better than their neighbours do, the wave
 
 The guess at an observed entry is the observation itself.
 """

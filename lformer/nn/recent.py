@@ -1,6 +1,6 @@
 """RecentMeans: answers start from a learned mixture of the latest value, recent means and the mean so far.
 
-What is best hangs on the channel: of one that wanders the latest value, of one that is noisy a mean, and mostly
+What is best depends on the channel: of one that wanders the latest value, of one that is noisy a mean, and mostly
 something between. The guess at an observed entry is the observation itself.
 """
 

@@ -3,7 +3,7 @@
     season(t) = w · marks(t),    w = argmin Σ (x - level - w · marks)² + ridge / 2 · |w - shared|²
 
 Each series and channel has a `w` of its own, drawn towards the one that all series share, in units of their spread, as
-long as little was observed. How strongly is chosen on the training series: their first halves must foretell the second.
+long as little was observed. How strongly is chosen on the training series: their first halves must predict the second.
 Linear in the length of a series, and no step waits for a device.
 """
 

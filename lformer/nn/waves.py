@@ -1,9 +1,9 @@
-"""Wave: the sine that fits a channel of a series best, its period found anew in each series, and how far to trust it.
+"""Wave: the sine that fits a channel of a series best, its period estimated separately in each series, and how far to trust it.
 
     wave(t) = level + a cos 2πft + b sin 2πft,        f = argmax of the variance that it explains
 
 A periodogram by least squares, which takes uneven times as they are (Lomb and Scargle), on a grid of frequencies, then
-parabolas through its peak. How far to trust a wave is asked of the series itself: each observation is foretold from
+parabolas through its peak. How far to trust a wave is asked of the series itself: each observation is predicted from
 the others, by the wave and by the line between its neighbours, and the two errors are compared.
 """
 
@@ -25,7 +25,7 @@ SHARE = 0.4  # cycles per observation at most
 RIDGE = 1e-3  # of the unit mean square of a regressor, in observations
 SLOWER = 1e-6  # by which share a wave must explain more for each cycle it has more, so that no tie is left to rounding
 OWN = 0.1  # of what is said of an observation, the share that the others have at least
-LEAST = 1e-6  # mean squared error of what is foretold without fail
+LEAST = 1e-6  # mean squared error of what is predicted without fail
 FEW = 6  # observations that can be compared, below which there is no wave
 
 

@@ -47,7 +47,7 @@ class TrainConfig:
     Attributes:
         epochs: at most so many.
         epoch_steps: least number of steps of an epoch. A small training part is gone through several times in one, so
-            that schedule, patience and the number of validations do not hang on how many series there are.
+            that schedule, patience and the number of validations do not depend on how many series there are.
         batch_size: series per step, of all processes together.
         lr: of Adam, betas 0.9 and 0.999.
         weight_decay: of Adam (decoupled if not 0); the paper has none. Parameters that a module names as `undecayed`

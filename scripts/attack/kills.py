@@ -1,6 +1,6 @@
 """Processes killed at random moments: whatever they were doing, the next one finds everything whole and goes on.
 
-The processes are forked from this one, which has imported everything: starting PyTorch anew would take most of the
+The processes are forked from this one, which has imported everything: starting PyTorch again would take most of the
 time. They end by a signal that comes after a random time, or as a file is touched for the nth time, or by themselves.
 """
 

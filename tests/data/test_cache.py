@@ -1,4 +1,4 @@
-"""Prepared sets on disk: as they were written, or made anew; never other data, and never in the way."""
+"""Prepared sets on disk: as they were written, or made again; never other data, and never in the way."""
 
 import json
 import os
@@ -101,7 +101,7 @@ def test_a_damaged_file_is_made_anew(home: Path) -> None:
     cut = [whole[:size] for size in (0, 5, sealed.SEAL.size, len(whole) // 2, len(whole) - 1)]
     for damaged in (*cut, flipped, content, whole + b"x", b"\xff" * 100):
         put(path, damaged)
-        with pytest.raises(DataError, match=r"is damaged.*Delete it; it will be made anew"):
+        with pytest.raises(DataError, match=r"is damaged.*Delete it; it will be made again"):
             cache.read(path)
         assert contents(get()) == expected
         assert path.read_bytes() == whole
@@ -222,7 +222,7 @@ def test_a_sound_file_that_is_no_prepared_set_is_made_anew(home: Path, what: str
     arrays = {name: array.copy() for name, array in arrays.items()}
     CHANGES[what](arrays, notes)
     mapped.write(path, arrays, notes)
-    with pytest.raises(DataError, match=r"is damaged.*made anew"):
+    with pytest.raises(DataError, match=r"is damaged.*made again"):
         cache.load(path)
     assert contents(get()) == expected
 

@@ -41,7 +41,7 @@ def test_many_may_record_at_once() -> None:
 def test_a_damaged_record_is_named_with_what_to_do(text: str) -> None:
     store.hashes_file().write_bytes(text.encode("latin-1"))
     for call in (lambda: store.recorded("a"), lambda: store.record("a", ONE), lambda: store.forget(["a"])):
-        with pytest.raises(DataError, match=r"hashes\.json is damaged.*Delete it: hashes are then recorded anew"):
+        with pytest.raises(DataError, match=r"hashes\.json is damaged.*Delete it: hashes are then recorded again"):
             call()
     store.hashes_file().unlink()
     store.record("a", ONE)

@@ -9,7 +9,7 @@ from lformer.sealed import json_text
 
 
 def resealed(folder: Path, change: dict[str, Any]) -> None:
-    """Set entries of estimator.json and seal it anew."""
+    """Set entries of estimator.json and seal it again."""
     file = folder / "estimator.json"
     found = json.loads(file.read_text(encoding="utf-8")) | change
     found.pop("sha256")
@@ -17,7 +17,7 @@ def resealed(folder: Path, change: dict[str, Any]) -> None:
 
 
 def changed(folder: Path, *path: Any, to: Any) -> None:
-    """Set one entry of estimator.json, however deep, and seal it anew; None takes it out."""
+    """Set one entry of estimator.json, however deep, and seal it again; None takes it out."""
     file = folder / "estimator.json"
     found = json.loads(file.read_text(encoding="utf-8"))
     del found["sha256"]

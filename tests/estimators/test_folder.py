@@ -301,7 +301,7 @@ def test_a_load_gives_up_in_the_end(saved: Path, old: LFormerClassifier, monkeyp
 
     monkeypatch.setattr(artefact, "_described", late)
     monkeypatch.setattr(artefact, "TRIES", 3)
-    with pytest.raises(ValueError, match="was saved anew 3 times while it was read"):
+    with pytest.raises(ValueError, match="was saved again 3 times while it was read"):
         load(saved)
 
 

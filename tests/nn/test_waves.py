@@ -1,4 +1,4 @@
-"""Waves: the period of each series is found on uneven times, trusted where it foretells, and left alone elsewhere."""
+"""Waves: the period of each series is found on uneven times, trusted where it predicts, and left alone elsewhere."""
 
 import math
 

@@ -16,7 +16,7 @@ RESTARTS = 4  # of the search for lengths and period, from random places
 
 
 class GaussianProcess:
-    """scikit-learn's, with kernels RBF + periodic + white, fitted anew to what is known of each test series."""
+    """scikit-learn's, with kernels RBF + periodic + white, fitted again to what is known of each test series."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed

@@ -1,6 +1,6 @@
 """What a method is measured by: a score of the test series, and how far it would be from itself on other series.
 
-A measure first keeps two numbers of every series, then makes the score of them. Drawing series anew, with replacement,
+A measure first keeps two numbers of every series, then makes the score of them. Drawing series again, with replacement,
 gives the standard error: series are independent of each other, rows of a series are not.
 """
 

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """B1: backward of the channel mixer, x2 = x1 + [SiLU(h W_1ᵀ) ⊙ (h W_2ᵀ)] W_3ᵀ with h = LN(x1) (paper IV-C).
 
-Two kernels: one for the rows, one for the weights. Both compute the hidden layer anew, a slice at a time, and in the
+Two kernels: one for the rows, one for the weights. Both compute the hidden layer again, a slice at a time, and in the
 orientation that leaves every result where the next product takes it from. The weights come from `fold_hidden`: the
 norm is folded into W_1 and W_2, so h is the normalised row alone.
 """

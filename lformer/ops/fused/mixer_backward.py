@@ -134,7 +134,7 @@ def _launch(kernel: str, plan: Plan) -> dict[str, int]:
 
 
 def _room(n: int) -> int:
-    """A power of two that holds n numbers, the same for most n: for every other one kernels are compiled anew."""
+    """A power of two that holds n numbers, the same for most n: for every other one kernels are compiled again."""
     return max(512, power_of_two(n))
 
 

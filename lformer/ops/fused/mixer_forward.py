@@ -347,7 +347,7 @@ def read_kernel(
     `reach` is how far a memory decays until a row reads it. That of a causal mixer, with span (B, S, H), is what the
     earlier segments left; what a row reads of its own one is y (B, L, D), from `segment_kernel`. STORE_X1 keeps x1;
     EMIT adds gates and sums of the next layer; KEEP tells which weights are held for all tiles: 2 all, 1 those of the
-    time mixer, 0 none. Vectors are read anew for every tile: kept, they would push other numbers out of the registers.
+    time mixer, 0 none. Vectors are read again for every tile: kept, they would push other numbers out of the registers.
     SLICES are (start, width) of the parts in which the hidden width is taken.
     """
     series, segment = (tl.program_id(0) // S).to(tl.int64), tl.program_id(0) % S

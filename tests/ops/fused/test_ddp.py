@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from lformer.batch import IrregularBatch
 from lformer.nn import LFormer
 
-PASSES = 2  # after the first one DDP sorts its buckets anew
+PASSES = 2  # after the first one DDP sorts its buckets again
 
 
 def model_on(device: str) -> LFormer:

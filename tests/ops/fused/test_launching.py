@@ -1,4 +1,4 @@
-"""A kernel that was started before is started with the same arguments, and asked about anew where Triton would."""
+"""A kernel that was started before is started with the same arguments, and asked about again where Triton would."""
 
 from __future__ import annotations
 
