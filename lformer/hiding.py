@@ -137,7 +137,7 @@ class HidingPart(PanelPart):
     series: the values, which count where one was observed and hidden, and whether there was one, 1 or 0, which counts
     wherever that is hidden.
 
-    Training hides different rows in every epoch, as a function of the seed and the epoch alone; `batches` always hides the same.
+    Training hides other rows in every epoch, by the seed and the epoch alone; `batches` always hides the same.
 
     Attributes:
         rows, channels: shares that are hidden, see `runs_and_channels`.

@@ -75,7 +75,7 @@ def capture(model: nn.Module, graphs: int = 4) -> Captured:
     has checked them. On a device without CUDA the model is simply run, and `captured(batch)` says so.
 
     Args:
-        model: any model called with an `IrregularBatch`, in evaluation mode. What it does must not depend on the values.
+        model: any model called with an `IrregularBatch`, in evaluation mode. Its work must not depend on the values.
         graphs: how many shapes are held, each with its buffers; the one not used for longest makes room.
 
     Example:

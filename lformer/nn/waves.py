@@ -1,4 +1,4 @@
-"""Wave: the sine that fits a channel of a series best, its period estimated separately in each series, and how far to trust it.
+"""Wave: the sine that fits a channel of a series best, its period estimated in each series, and how far to trust it.
 
     wave(t) = level + a cos 2πft + b sin 2πft,        f = argmax of the variance that it explains
 

@@ -4,7 +4,7 @@
 import triton
 import triton.language as tl
 
-# Lengths and counts change from batch to batch. By default a kernel is compiled again for 1, for multiples of 16 and for
+# Lengths and counts change from batch to batch. By default a kernel is compiled once more for 1, multiples of 16 and
 # other numbers, which takes seconds and gains nothing here.
 kernel = triton.jit(
     do_not_specialize=["L", "N", "S", "CHUNKS", "segment_rows", "length", "count", "segments", "outputs"]
