@@ -115,7 +115,9 @@ def test_figures_suit_a_dark_page_and_code_is_never_cut(site: Path) -> None:
         for target in re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", page.read_text())
     ]
     assert figures
-    assert [figure for figure in figures if "#" not in figure] == []  # #plot, #only-light or #only-dark
+    assert [
+        figure for figure in figures if "#" not in figure
+    ] == []  # #plot, or #page: the picture of a page is as it is
 
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -329,7 +329,7 @@ class LFormerForecaster(_RecordEstimator):
     ) -> tuple[Panel, Targets, Task]:
         """Also finds `reach_`, from the last row shown, which lies before the cut, to the last one asked for.
 
-        What the user called the horizon is never out of reach, even if no row happened to lie that far ahead.
+        The horizon itself counts as reached, even if no row lay that far ahead, unless no series is as long.
         """
         shown, asked, task = super()._prepare(panel, targets, task, scale, seed)
         assert asked.times is not None
@@ -337,8 +337,11 @@ class LFormerForecaster(_RecordEstimator):
         assert asked.lengths is not None
         some = asked.lengths > 0
         furthest = asked.times[(asked.first + asked.lengths - 1)[some]]
-        named = 0.0 if self.horizon is None else in_unit(self.horizon, panel)
-        self.reach_ = max(named, float((furthest - _last_times(shown)[some]).max()))
+        reach = float((furthest - _last_times(shown)[some]).max())
+        if self.horizon is not None:
+            longest = float((_last_times(panel) - panel.first_times()).max())
+            reach = max(reach, min(in_unit(self.horizon, panel), longest))
+        self.reach_ = reach
         return shown, asked, task
 
     def _check_queries(self, panel: Panel, asked: list[Array]) -> None:

@@ -11,6 +11,8 @@ from lformer import LFormerClassifier, LFormerForecaster, LFormerInterpolator, L
 from lformer.explain import explain
 from lformer.panel import Panel
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* further ahead than training looked")  # `asked` is the same for all
+
 
 def asked(kind: Any) -> dict[str, Any]:
     """What else must be said of one number."""

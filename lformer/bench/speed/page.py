@@ -22,9 +22,9 @@ def filled(text: str, cpu: dict[str, Any], cuda: dict[str, Any], models: Sequenc
     """The page with the tables of these records between its marks; `models` are those of every model, by device."""
     cells = [Cell(**cell) for cell in cpu["cells"]]
     parts = [f"**{work}**\n\n{markdown(tables.table(cells, work, BATCH))}" for work in WORKS]
-    parts.append(f"![Time and memory against length]({PICTURES['cpu']})")
+    parts.append(f"![Time and memory against length]({PICTURES['cpu']}#plot)")
     text = fill(text, "speed", "\n\n".join(parts))
-    picture = f"![Time and memory against length on a GPU]({PICTURES['cuda']})"
+    picture = f"![Time and memory against length on a GPU]({PICTURES['cuda']}#plot)"
     text = fill(text, "speed-gpu", f"{tables.highlights(cuda)}\n\n{picture}")
     return fill(text, "speed-models", models_part(models))
 
