@@ -11,8 +11,10 @@ from torch import nn
 
 from lformer.baselines.boosting import Boosting, BoostingConfig
 from lformer.baselines.cfc import CfC, CfCConfig
+from lformer.baselines.cru import CRU, CRUConfig
 from lformer.baselines.fitted import FittedAtOnce
 from lformer.baselines.gru_d import GRUD, GRUDConfig
+from lformer.baselines.linoss import LinOSS, LinOSSConfig
 from lformer.baselines.lru import LRU, LRUConfig
 from lformer.baselines.model import BaselineConfig, BaselineModel, Frame
 from lformer.baselines.mtand import MTAND, MTANDConfig
@@ -44,8 +46,10 @@ BASELINES: dict[str, Baseline] = {
     "gru-d": Baseline(GRUD, GRUDConfig),
     "cfc": Baseline(CfC, CfCConfig),
     "rkn-dt": Baseline(RKN, RKNConfig),
+    "cru": Baseline(CRU, CRUConfig),
     "transformer": Baseline(Transformer, TransformerConfig),
     "lru": Baseline(LRU, LRUConfig),
+    "linoss": Baseline(LinOSS, LinOSSConfig),
     "s5": Baseline(S5, S5Config),
     "s6": Baseline(S6, S6Config),
     "mamba": Baseline(Mamba, MambaConfig),
@@ -60,6 +64,7 @@ BASELINES: dict[str, Baseline] = {
 
 __all__ = [
     "BASELINES",
+    "CRU",
     "GRU",
     "GRUD",
     "LRU",
@@ -72,6 +77,7 @@ __all__ = [
     "BaselineModel",
     "Boosting",
     "BoostingConfig",
+    "CRUConfig",
     "CfC",
     "CfCConfig",
     "FittedAtOnce",
@@ -83,6 +89,8 @@ __all__ = [
     "LRUConfig",
     "LastValue",
     "LeastSquares",
+    "LinOSS",
+    "LinOSSConfig",
     "LinearInterpolation",
     "MTANDConfig",
     "Mamba",
