@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from lformer.baselines.acssm import ACSSM, ACSSMConfig
 from lformer.baselines.boosting import Boosting, BoostingConfig
 from lformer.baselines.cfc import CfC, CfCConfig
 from lformer.baselines.cru import CRU, CRUConfig
@@ -47,6 +48,7 @@ BASELINES: dict[str, Baseline] = {
     "cfc": Baseline(CfC, CfCConfig),
     "rkn-dt": Baseline(RKN, RKNConfig),
     "cru": Baseline(CRU, CRUConfig),
+    "acssm": Baseline(ACSSM, ACSSMConfig),
     "transformer": Baseline(Transformer, TransformerConfig),
     "lru": Baseline(LRU, LRUConfig),
     "linoss": Baseline(LinOSS, LinOSSConfig),
@@ -63,6 +65,7 @@ BASELINES: dict[str, Baseline] = {
 }
 
 __all__ = [
+    "ACSSM",
     "BASELINES",
     "CRU",
     "GRU",
@@ -72,6 +75,7 @@ __all__ = [
     "RKN",
     "S5",
     "S6",
+    "ACSSMConfig",
     "Baseline",
     "BaselineConfig",
     "BaselineModel",

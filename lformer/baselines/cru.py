@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lformer.baselines.orthogonal import Orthogonal
+from lformer.baselines.linear_sde import Orthogonal, grown_over_rate
 from lformer.baselines.rkn import RKN, Belief, Prediction, RKNConfig, banded, moved
 
 MOST_GROWTH = 5.0  # of the logarithm of the state over one interval
@@ -168,13 +168,6 @@ def in_eigenbasis(E: Tensor, d: Tensor, density: Tensor, deltas: Tensor) -> Step
     both = (d[..., :, None] + d[..., None, :]) * deltas[..., None, None]  # (..., N, N)
     noise = S * grown_over_rate(both) * deltas[..., None, None]
     return Step((E * torch.exp(d * deltas[..., None])[..., None, :]) @ E.mT, E @ noise @ E.mT)
-
-
-def grown_over_rate(x: Tensor) -> Tensor:
-    """(e^x - 1) / x, and its limit 1 at 0."""
-    small = x.abs() < 1e-4
-    safe = torch.where(small, 1, x)
-    return torch.where(small, 1 + x / 2 + x * x / 6, torch.expm1(safe) / safe)
 
 
 def growth_rate(A: Tensor) -> Tensor:

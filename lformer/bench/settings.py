@@ -143,7 +143,8 @@ MTAND = {
     "pendulum": Changes({"rows": "values"}, {"batch_size": 50}),
 }
 
-# RKN-dt and CRU, Becker et al. 2019 and Schirmer et al. 2022: the state is twice a latent observation; K transitions, and their bands.
+# RKN-dt and CRU, Becker et al. 2019 and Schirmer et al. 2022: the state is twice a latent observation; K transitions,
+# and their bands.
 RKN = SHOW_GAPS | {
     "": Changes({"width": 50, "depth": 1}, {"clip": 1.0, "batch_size": 50}),
     "pendulum": Changes({"state": 30, "transitions": 15, "band": 3}),

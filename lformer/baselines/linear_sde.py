@@ -1,4 +1,4 @@
-"""A square matrix that stays orthogonal whatever an optimiser does to its parameters."""
+"""What models of linear stochastic differential equations share: an orthogonal basis, and (e^x - 1) / x."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ import torch
 from torch import Tensor, nn
 
 
+def grown_over_rate(x: Tensor) -> Tensor:
+    """(e^x - 1) / x, and its limit 1 at 0."""
+    small = x.abs() < 1e-4
+    safe = torch.where(small, 1, x)
+    return torch.where(small, 1 + x / 2 + x * x / 6, torch.expm1(safe) / safe)
+
+
 class Orthogonal(nn.Module):
-    """E = exp(W - Wᵀ), a rotation; of W only the entries above the diagonal are used, so only these are kept."""
+    """A matrix that stays orthogonal whatever an optimiser does to its parameters.
+
+    E = exp(W - Wᵀ), a rotation; of W only the entries above the diagonal are used, so only these are kept.
+    """
 
     def __init__(self, size: int) -> None:
         super().__init__()
