@@ -151,6 +151,20 @@ RKN = SHOW_GAPS | {
     "ushcn": Changes({"rows": "observed", "state": 10, "transitions": 20, "band": 10}),
     "physionet": Changes({"rows": "observed", "state": 20, "transitions": 20, "band": 10}),
 }
+# Park et al. 2025: AdamW at 1e-3. Rows attend to earlier ones where the rest is predicted.
+HISTORY = Changes({"causal": True})
+ACSSM = SHOW_GAPS | {
+    "pendulum": Changes({"width": 20, "bases": 15, "depth": 4}, {"batch_size": 50, "weight_decay": 1e-2}),
+    "activity": Changes(
+        {"rows": "observed", "width": 288, "bases": 256, "depth": 1, "initial_variance": 1.0, "dropout": 0.2},
+        {"batch_size": 256, "weight_decay": 1e-2, "clip": 1.0},
+    ),
+    "ushcn": Changes({"rows": "observed", "width": 20, "bases": 20, "depth": 4}, {"batch_size": 50}),
+    "physionet": Changes({"rows": "observed", "width": 24, "bases": 20, "depth": 4}, {"batch_size": 100}),
+    "ushcn extrapolate": HISTORY,
+    "physionet extrapolate": HISTORY,
+}
+
 # Che et al. 2018 and Hasani et al. 2022: one layer. GRU-D reads what was observed by itself.
 ONE_LAYER = {"": Changes({"depth": 1})}
 
@@ -173,6 +187,7 @@ SETTINGS: dict[str, dict[str, Changes]] = {
     "cfc": ONE_LAYER | SHOW_GAPS,
     "rkn-dt": RKN,
     "cru": RKN,
+    "acssm": ACSSM,
     "mtand": MTAND,
     "rformer": RFORMER,
 }
