@@ -23,8 +23,11 @@ VARIANTS: dict[str, list[dict[str, object]]] = {  # choices beside the defaults 
     "lformer": [{"causal": True, "gate_norm": "prefix", "time_embedding": "sinusoidal", "pooling": "mean_last_max"}],
     "cfc": [{"mode": "no_gate", "depth": 1, "backbone_layers": 2}, {"mixed_memory": True}],
     "rkn-dt": [{"normalise": "post", "depth": 1}],
+    "cru": [{"fast": True, "depth": 2}],
+    "acssm": [{"causal": True}, {"absolute_time": True}],
     "transformer": [{"positions": "time"}, {"positions": "none", "norm_first": False}],
     "lru": [{"time_channel": True}],
+    "linoss": [{"steps": "intervals"}, {"discretisation": "imex", "time_channel": True}],
     "s5": [{"discretisation": "bilinear", "hippo_blocks": 2, "time_channel": True}],
     "mamba": [{"block": "gated", "conv": 2, "expand": 1}],
     "mtand": [{"points": "encoder", "heads": 2}],
@@ -33,10 +36,18 @@ VARIANTS: dict[str, list[dict[str, object]]] = {  # choices beside the defaults 
 SMALL: dict[str, dict[str, object]] = {  # sizes beside the width that cost time here
     "cfc": {"backbone": 12},
     "rkn-dt": {"state": 8, "transitions": 3, "band": 2},
+    "cru": {"state": 6, "transitions": 3, "band": 1},
+    "acssm": {"bases": 3},
     "mtand": {"references": 8, "time_width": 16, "generator": 8},
     "rformer": {"windows": 6},
 }
-LOOKS_AHEAD = {"lformer", "transformer", "mtand", "rformer"}  # rows read later ones, unless a choice says otherwise
+LOOKS_AHEAD = {
+    "lformer",
+    "transformer",
+    "mtand",
+    "rformer",
+    "acssm",
+}  # rows read later ones, unless a choice says otherwise
 FILLING_IN = {"gru-d"}  # these ask what was observed whatever the rows show
 CASES = [(name, {}) for name in MODELS]
 CASES += [(name, choices) for name in MODELS for choices in VARIANTS.get(name, [])]

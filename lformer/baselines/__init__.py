@@ -9,10 +9,13 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from lformer.baselines.acssm import ACSSM, ACSSMConfig
 from lformer.baselines.boosting import Boosting, BoostingConfig
 from lformer.baselines.cfc import CfC, CfCConfig
+from lformer.baselines.cru import CRU, CRUConfig
 from lformer.baselines.fitted import FittedAtOnce
 from lformer.baselines.gru_d import GRUD, GRUDConfig
+from lformer.baselines.linoss import LinOSS, LinOSSConfig
 from lformer.baselines.lru import LRU, LRUConfig
 from lformer.baselines.model import BaselineConfig, BaselineModel, Frame
 from lformer.baselines.mtand import MTAND, MTANDConfig
@@ -44,8 +47,11 @@ BASELINES: dict[str, Baseline] = {
     "gru-d": Baseline(GRUD, GRUDConfig),
     "cfc": Baseline(CfC, CfCConfig),
     "rkn-dt": Baseline(RKN, RKNConfig),
+    "cru": Baseline(CRU, CRUConfig),
+    "acssm": Baseline(ACSSM, ACSSMConfig),
     "transformer": Baseline(Transformer, TransformerConfig),
     "lru": Baseline(LRU, LRUConfig),
+    "linoss": Baseline(LinOSS, LinOSSConfig),
     "s5": Baseline(S5, S5Config),
     "s6": Baseline(S6, S6Config),
     "mamba": Baseline(Mamba, MambaConfig),
@@ -59,7 +65,9 @@ BASELINES: dict[str, Baseline] = {
 }
 
 __all__ = [
+    "ACSSM",
     "BASELINES",
+    "CRU",
     "GRU",
     "GRUD",
     "LRU",
@@ -67,11 +75,13 @@ __all__ = [
     "RKN",
     "S5",
     "S6",
+    "ACSSMConfig",
     "Baseline",
     "BaselineConfig",
     "BaselineModel",
     "Boosting",
     "BoostingConfig",
+    "CRUConfig",
     "CfC",
     "CfCConfig",
     "FittedAtOnce",
@@ -83,6 +93,8 @@ __all__ = [
     "LRUConfig",
     "LastValue",
     "LeastSquares",
+    "LinOSS",
+    "LinOSSConfig",
     "LinearInterpolation",
     "MTANDConfig",
     "Mamba",

@@ -90,10 +90,14 @@ class RKN(BaselineModel):
         self.normalise = config.normalise
         self.observation = nn.Linear(D, m)
         self.observation_variance = nn.Linear(D, m)
-        self.transition = Transition(config)
+        self.transition = self.make_transition(config)
         self.initial = nn.Parameter(torch.full((2, m), math.log(10.0)))  # log variances
         self.decoder = nn.Sequential(nn.Linear(2 * m, D), nn.Tanh())
         self.variance = nn.Sequential(nn.Linear(3 * m, D), nn.Tanh(), nn.Linear(D, config.outputs))
+
+    def make_transition(self, config: RKNConfig) -> Prediction:
+        """How the state moves on between rows."""
+        return Transition(config)
 
     def read(self, batch: IrregularBatch, encoded: Encoded) -> Tensor:
         """(B, D), (B, L, D) or (B, Q, D) as `config.answer` says."""
@@ -194,7 +198,25 @@ def updated(prior: Belief, w: Tensor, r: Tensor, seen: Tensor, unseen: Tensor) -
     )
 
 
-class Transition(nn.Module):
+class Prediction(nn.Module):
+    """What becomes of the belief over an interval without an observation."""
+
+    def interval(self, deltas: Tensor) -> Tensor:
+        """(...) in typical intervals -> (...) or (..., N), what `prepared` takes of them; made once for all rows."""
+        raise NotImplementedError(f"{type(self).__name__} must say what it reads of an interval.")
+
+    def prepared(self) -> Callable[[Belief, Tensor], Belief]:
+        """A step of the belief: (...) and what `interval` gave -> (...), the belief after the interval."""
+        raise NotImplementedError(f"{type(self).__name__} must say how the state moves on.")
+
+
+def banded(size: int, reach: int) -> Tensor:
+    """(m, 1, 1, m) bool, True where entries of the four blocks are at most `reach` from their diagonal."""
+    index = torch.arange(size)
+    return ((index[:, None] - index).abs() <= reach)[:, None, None]
+
+
+class Transition(Prediction):
     """A linear step of the state, mixed of K banded matrices by what the state and the interval say."""
 
     def __init__(self, config: RKNConfig) -> None:
@@ -206,10 +228,8 @@ class Transition(nn.Module):
         start = torch.stack([torch.stack([one, 0.2 * one], dim=1), torch.stack([-0.2 * one, one], dim=1)], dim=1)
         self.matrices = nn.Parameter(start.repeat(K, 1, 1, 1, 1))  # (K, m, 2, 2, m): row, its half, half of column, it
         self.noise = nn.Parameter(torch.full((2, m), math.log(0.1)))  # log variances
-        index = torch.arange(m)
-        near = (index[:, None] - index).abs() <= config.band
         self.band: Tensor
-        self.register_buffer("band", near[:, None, None], persistent=False)
+        self.register_buffer("band", banded(m, config.band), persistent=False)
 
     def interval(self, deltas: Tensor) -> Tensor:
         """(...) in typical intervals -> (..., hidden), what the first layer of the mixture makes of them."""
@@ -241,7 +261,7 @@ def moved(belief: Belief, A: Tensor, noise: Tensor) -> Belief:
     Args:
         belief: (...)
         A: (..., m, 2, 2, m), of each row and its half the half and column.
-        noise: (2, 2, m)
+        noise: (2, 2, m), or (..., 2, 2, m)
     """
     rows = A.flatten(-2)  # (..., m, 2, 2 m)
     mean = (rows.flatten(-3, -2) @ belief.mean.flatten(-2)[..., None]).view(belief.mean.mT.shape).mT

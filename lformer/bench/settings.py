@@ -86,6 +86,17 @@ S5 = SHOW_GAPS | {
         {"lr": 3e-3, "batch_size": 32, "schedule": "cosine"},
     ),
 }
+# Rusch and Rus 2025, LinOSS: rate, blocks, width, state, time; the discretisation that was selected.
+LINOSS = SHOW_GAPS | {
+    "ethanol": _walker(1e-5, 4, 16, 16, False, norm="batch", dropout=0.05, discretisation="im"),
+    "eigenworms": _walker(1e-3, 2, 128, 64, True, norm="batch", dropout=0.05, discretisation="im").then(
+        Changes(train={"batch_size": 4})
+    ),
+    "heartbeat": _walker(1e-3, 6, 16, 16, True, norm="batch", dropout=0.05, discretisation="im"),
+    "motor-imagery": _walker(1e-5, 2, 128, 16, False, norm="batch", dropout=0.05, discretisation="im"),
+    "scp1": _walker(1e-4, 6, 128, 256, True, norm="batch", dropout=0.05, discretisation="im"),
+    "scp2": _walker(1e-5, 6, 64, 256, True, norm="batch", dropout=0.05, discretisation="imex"),
+}
 S6 = SHOW_GAPS | {
     "ethanol": _walker(1e-5, 4, 16, 16, True),
     "eigenworms": _walker(1e-3, 4, 16, 64, False),
@@ -132,12 +143,26 @@ MTAND = {
     "pendulum": Changes({"rows": "values"}, {"batch_size": 50}),
 }
 
-# Becker et al. 2019 and Schirmer et al. 2022: the state is twice a latent observation; K transitions, and their bands.
+# RKN-dt and CRU, Becker et al. 2019 and Schirmer et al. 2022: the state is twice a latent observation; K transitions,
+# and their bands.
 RKN = SHOW_GAPS | {
     "": Changes({"width": 50, "depth": 1}, {"clip": 1.0, "batch_size": 50}),
     "pendulum": Changes({"state": 30, "transitions": 15, "band": 3}),
     "ushcn": Changes({"rows": "observed", "state": 10, "transitions": 20, "band": 10}),
     "physionet": Changes({"rows": "observed", "state": 20, "transitions": 20, "band": 10}),
+}
+# Park et al. 2025: AdamW at 1e-3. Rows attend to earlier ones where the rest is predicted.
+HISTORY = Changes({"causal": True})
+ACSSM = SHOW_GAPS | {
+    "pendulum": Changes({"width": 20, "bases": 15, "depth": 4}, {"batch_size": 50, "weight_decay": 1e-2}),
+    "activity": Changes(
+        {"rows": "observed", "width": 288, "bases": 256, "depth": 1, "initial_variance": 1.0, "dropout": 0.2},
+        {"batch_size": 256, "weight_decay": 1e-2, "clip": 1.0},
+    ),
+    "ushcn": Changes({"rows": "observed", "width": 20, "bases": 20, "depth": 4}, {"batch_size": 50}),
+    "physionet": Changes({"rows": "observed", "width": 24, "bases": 20, "depth": 4}, {"batch_size": 100}),
+    "ushcn extrapolate": HISTORY,
+    "physionet extrapolate": HISTORY,
 }
 
 # Che et al. 2018 and Hasani et al. 2022: one layer. GRU-D reads what was observed by itself.
@@ -154,12 +179,15 @@ SETTINGS: dict[str, dict[str, Changes]] = {
     "gru-dt": SHOW_GAPS,
     "transformer": TRANSFORMER,
     "lru": LRU,
+    "linoss": LINOSS,
     "s5": S5,
     "s6": S6,
     "mamba": MAMBA,
     "gru-d": ONE_LAYER,
     "cfc": ONE_LAYER | SHOW_GAPS,
     "rkn-dt": RKN,
+    "cru": RKN,
+    "acssm": ACSSM,
     "mtand": MTAND,
     "rformer": RFORMER,
 }

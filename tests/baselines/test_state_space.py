@@ -16,7 +16,7 @@ from lformer.bench.recipes import recipe
 from lformer.train import Report, TrainConfig, fit, seeded
 from lformer.train.loop import _adam
 
-NAMES = ["lru", "s5", "s6", "mamba"]
+NAMES = ["lru", "linoss", "s5", "s6", "mamba"]
 
 
 def build(name: str, answer: str = "series", **choices: object) -> nn.Module:
@@ -102,6 +102,7 @@ def test_a_query_has_its_time_in_the_channel() -> None:
 
 UNDECAYED = {
     "lru": {"nu", "theta", "log_gamma"},
+    "linoss": {"stiffness", "step"},
     "s5": {"rate", "frequency", "log_step", "B"},
     "s6": {"log_rates", "D", "step_bias"},
     "mamba": {"log_rates", "D", "step_bias"},
