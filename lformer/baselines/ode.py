@@ -27,8 +27,9 @@ class Solver:
 
     Attributes:
         method: "euler", "midpoint" and "rk4" take `steps` equal steps over every interval; "dopri5" chooses its steps
-            so that the error stays within `rtol` and `atol`. It chooses them for all states of a batch together, so
-            that an answer changes, within the tolerance, with the series beside it.
+            so that the error that a step adds to any state stays within `rtol` and `atol`. It chooses them for all
+            states of a batch together, so that an answer changes a little, as the tolerance allows, with the series
+            beside it.
         adjoint: solve the adjoint equation backwards for the gradients. It needs the memory of a single step, and its
             gradients have an error of their own, that of the method.
     """
@@ -47,6 +48,8 @@ class Solver:
         places = torch.linspace(0, 1, count + 1, dtype=y.dtype, device=y.device)
         moved = _Scaled(field, intervals.to(y.dtype)[:, None])
         choices: dict[str, Any] = {"method": self.method, "rtol": self.rtol, "atol": self.atol}
+        if self.method == "dopri5":
+            choices["options"] = {"norm": _worst}
         return _odeint(self.adjoint)(moved, y, places, **choices)[-1]
 
 
@@ -106,6 +109,14 @@ class _Scaled(nn.Module):
     def forward(self, s: Tensor, y: Tensor) -> Tensor:
         """(), (N, D) -> (N, D)"""
         return self.intervals * self.field(y)
+
+
+def _worst(error: Tensor) -> Tensor:
+    """(N, D) -> (), of the state that is furthest off; a mean over all would let a long interval hide among short ones.
+
+    No gradient flows through the choice of steps; that of a root at 0 would be infinite.
+    """
+    return error.detach().square().mean(dim=-1).sqrt().max()
 
 
 def _odeint(adjoint: bool) -> Callable[..., Tensor]:
