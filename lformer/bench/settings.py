@@ -150,9 +150,9 @@ NODE = SHOW_GAPS | dict.fromkeys(
 
 # Rubanova et al. 2019: the rate at the start, which theirs (Adamax) falls from to a tenth. A linear decoder.
 LATENT_ODE = SHOW_GAPS | {
-    "": Changes({"method": "dopri5", "head_layers": 0}, {"lr": 1e-2}),
-    "physionet": Changes({"rows": "observed", "width": 40, "latent": 20, "units": 50, "depth": 3}),
-    "activity": Changes({"rows": "observed", "width": 100, "latent": 15, "units": 500, "depth": 2}),
+    "": Changes({"method": "dopri5", "head_layers": 0}),
+    "physionet": Changes({"rows": "observed", "width": 40, "latent": 20, "units": 50, "depth": 3}, {"lr": 1e-2}),
+    "activity": Changes({"rows": "observed", "width": 100, "latent": 15, "units": 500, "depth": 2}, {"lr": 1e-2}),
 }
 
 # De Brouwer et al. 2019. The batch size is that of USHCN.
