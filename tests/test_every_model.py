@@ -31,6 +31,10 @@ VARIANTS: dict[str, list[dict[str, object]]] = {  # choices beside the defaults 
     "s5": [{"discretisation": "bilinear", "hippo_blocks": 2, "time_channel": True}],
     "mamba": [{"block": "gated", "conv": 2, "expand": 1}],
     "mtand": [{"points": "encoder", "heads": 2}],
+    "node": [{"method": "euler", "activation": "elu", "steps": 3}],
+    "r-ode": [{"method": "midpoint", "depth": 2}],
+    "o-ode": [{"recognition_steps": 2}],
+    "gru-ode-b": [{"impute": False, "depth": 2}],
     "rformer": [{"level": 3, "patches": "local"}, {"univariate": False, "shared": True, "mapped": False, "windows": 5}],
 }
 SMALL: dict[str, dict[str, object]] = {  # sizes beside the width that cost time here
@@ -40,6 +44,10 @@ SMALL: dict[str, dict[str, object]] = {  # sizes beside the width that cost time
     "acssm": {"bases": 3},
     "mtand": {"references": 8, "time_width": 16, "generator": 8},
     "rformer": {"windows": 6},
+    "node": {"latent": 8, "units": 8, "steps": 3},
+    "r-ode": {"latent": 8, "units": 8, "steps": 3},
+    "o-ode": {"latent": 8, "units": 8, "steps": 3, "gate_units": 8},
+    "gru-ode-b": {"prediction_units": 8, "prepared": 3},
 }
 LOOKS_AHEAD = {
     "lformer",
@@ -47,8 +55,11 @@ LOOKS_AHEAD = {
     "mtand",
     "rformer",
     "acssm",
+    "node",
+    "r-ode",
+    "o-ode",
 }  # rows read later ones, unless a choice says otherwise
-FILLING_IN = {"gru-d"}  # these ask what was observed whatever the rows show
+FILLING_IN = {"gru-d", "gru-ode-b"}  # these ask what was observed whatever the rows show
 CASES = [(name, {}) for name in MODELS]
 CASES += [(name, choices) for name in MODELS for choices in VARIANTS.get(name, [])]
 CASES += [(name, {"rows": rows}) for name in MODELS for rows in ("observed", "carried")]

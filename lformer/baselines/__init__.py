@@ -15,11 +15,14 @@ from lformer.baselines.cfc import CfC, CfCConfig
 from lformer.baselines.cru import CRU, CRUConfig
 from lformer.baselines.fitted import FittedAtOnce
 from lformer.baselines.gru_d import GRUD, GRUDConfig
+from lformer.baselines.gru_ode_bayes import GRUODEBayes, GRUODEBayesConfig
+from lformer.baselines.latent_ode import OODE, RODE, OODEConfig, RODEConfig
 from lformer.baselines.linoss import LinOSS, LinOSSConfig
 from lformer.baselines.lru import LRU, LRUConfig
 from lformer.baselines.model import BaselineConfig, BaselineModel, Frame
 from lformer.baselines.mtand import MTAND, MTANDConfig
 from lformer.baselines.naive import LastValue, LeastSquares, LinearInterpolation, NaiveConfig, SeriesMean
+from lformer.baselines.node import NODE, NODEConfig
 from lformer.baselines.rformer import RFormer, RFormerConfig
 from lformer.baselines.rkn import RKN, RKNConfig
 from lformer.baselines.rnn import GRU, GRUConfig, GRUdt, GRUdtConfig
@@ -57,6 +60,10 @@ BASELINES: dict[str, Baseline] = {
     "mamba": Baseline(Mamba, MambaConfig),
     "mtand": Baseline(MTAND, MTANDConfig),
     "rformer": Baseline(RFormer, RFormerConfig),
+    "node": Baseline(NODE, NODEConfig),
+    "r-ode": Baseline(RODE, RODEConfig),
+    "o-ode": Baseline(OODE, OODEConfig),
+    "gru-ode-b": Baseline(GRUODEBayes, GRUODEBayesConfig),
     "last-value": Baseline(LastValue, NaiveConfig),
     "series-mean": Baseline(SeriesMean, NaiveConfig),
     "linear": Baseline(LeastSquares, NaiveConfig),
@@ -72,7 +79,10 @@ __all__ = [
     "GRUD",
     "LRU",
     "MTAND",
+    "NODE",
+    "OODE",
     "RKN",
+    "RODE",
     "S5",
     "S6",
     "ACSSMConfig",
@@ -88,6 +98,8 @@ __all__ = [
     "Frame",
     "GRUConfig",
     "GRUDConfig",
+    "GRUODEBayes",
+    "GRUODEBayesConfig",
     "GRUdt",
     "GRUdtConfig",
     "LRUConfig",
@@ -99,10 +111,13 @@ __all__ = [
     "MTANDConfig",
     "Mamba",
     "MambaConfig",
+    "NODEConfig",
     "NaiveConfig",
+    "OODEConfig",
     "RFormer",
     "RFormerConfig",
     "RKNConfig",
+    "RODEConfig",
     "S5Config",
     "S6Config",
     "SeriesMean",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from lformer.baselines.model import BaselineConfig, BaselineModel, full_precision, state_after
+from lformer.baselines.model import BaselineConfig, BaselineModel, full_precision, observations, state_after
 from lformer.batch import IrregularBatch
 from lformer.nn.dropout import Dropout
 from lformer.nn.known import Known, follow, nothing_known
@@ -93,14 +93,7 @@ class GRUD(BaselineModel):
         mean.copy_(total / count.clamp(min=1))
 
     def _observations(self, batch: IrregularBatch) -> tuple[Tensor, Tensor]:
-        """(B, L, C) values as the rows show them, 0 where nothing was observed, and what was; nothing is on padding."""
-        if self.config.embedder != "frames":
-            return self.rows.scaled(batch)
-        if batch.values.shape[2:] != self.embedder.shape:
-            found = tuple(batch.values.shape[2:])
-            raise ValueError(f"the model was built for rows of shape {self.embedder.shape}; got {found}.")
-        observed = (batch.observed & batch.valid[:, :, None, None]).flatten(2)
-        return torch.where(observed, batch.values.flatten(2), 0), observed
+        return observations(self.rows, batch, self.config.embedder == "frames")
 
     def _ages(self, known: Known, moments: Tensor, batch: IrregularBatch) -> Tensor:
         """(B, N, C), (B, N) -> (B, N, C), δ at some moments."""

@@ -22,6 +22,8 @@ from lformer.nn.predictor import Answer, Pool, head
 from lformer.nn.query import check_answer, rows_until
 from lformer.nn.rows import Encoded, RowEncoder, Rows, check_rows
 
+FRAME = (24, 24)  # shape of a row that is a frame
+
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineConfig:
@@ -185,7 +187,7 @@ class Channels(nn.Module):
     def __init__(self, rows: RowEncoder, config: BaselineConfig) -> None:
         super().__init__()
         frames = config.embedder == "frames"
-        self.shape = (24, 24) if frames else (rows.width,)
+        self.shape = FRAME if frames else (rows.width,)
         self.width = config.width if frames else rows.width
         self.frames = FrameEncoder(config.width) if frames else None
 
@@ -193,6 +195,18 @@ class Channels(nn.Module):
         """(B, L, W) or (B, L, 24, 24) -> (B, L, W) or (B, L, D)"""
         require_shape(rows, self.shape)
         return rows if self.frames is None else self.frames(rows)
+
+
+def observations(rows: RowEncoder, batch: IrregularBatch, frames: bool) -> tuple[Tensor, Tensor]:
+    """(B, L, C) values as the rows show them, 0 where nothing was observed, and what was; nothing is on padding.
+
+    Of frames every pixel is a channel.
+    """
+    if not frames:
+        return rows.scaled(batch)
+    require_shape(batch.values, FRAME)
+    observed = (batch.observed & batch.valid[:, :, None, None]).flatten(2)
+    return torch.where(observed, batch.values.flatten(2), 0), observed
 
 
 class Clock(NamedTuple):

@@ -168,6 +168,24 @@ ACSSM = SHOW_GAPS | {
 # Che et al. 2018 and Hasani et al. 2022: one layer. GRU-D reads what was observed by itself.
 ONE_LAYER = {"": Changes({"depth": 1})}
 
+# Chen et al. 2018, as in Chen et al. 2023 on the spirals, with the tolerances of Rubanova et al. 2019.
+NODE = SHOW_GAPS | dict.fromkeys(
+    SPIRALS, Changes({"width": 16, "latent": 8, "units": 16, "activation": "elu", "head_layers": 1, "method": "dopri5"})
+)
+
+# Rubanova et al. 2019: the rate at the start, which theirs (Adamax) falls from to a tenth. A linear decoder.
+LATENT_ODE = SHOW_GAPS | {
+    "": Changes({"method": "dopri5", "head_layers": 0}),
+    "physionet": Changes({"rows": "observed", "width": 40, "latent": 20, "units": 50, "depth": 3}, {"lr": 1e-2}),
+    "activity": Changes({"rows": "observed", "width": 100, "latent": 15, "units": 500, "depth": 2}, {"lr": 1e-2}),
+}
+
+# De Brouwer et al. 2019. The batch size is that of USHCN.
+GRU_ODE_BAYES = SHOW_GAPS | {
+    "": Changes({"width": 50, "dropout": 0.2}, {"weight_decay": 1e-4}),
+    "ushcn": Changes({"rows": "observed"}, {"batch_size": 500}),
+}
+
 # The continuous time embedding of the spirals (Chen et al. 2023) takes the place of the index.
 TRANSFORMER = SHOW_GAPS | dict.fromkeys(
     SPIRALS,
@@ -188,6 +206,10 @@ SETTINGS: dict[str, dict[str, Changes]] = {
     "rkn-dt": RKN,
     "cru": RKN,
     "acssm": ACSSM,
+    "node": NODE,
+    "r-ode": LATENT_ODE,
+    "o-ode": LATENT_ODE,
+    "gru-ode-b": GRU_ODE_BAYES,
     "mtand": MTAND,
     "rformer": RFORMER,
 }
