@@ -16,6 +16,7 @@ import lformer
 from lformer import IrregularBatch, LFormer, LFormerConfig, tasks
 from lformer.baselines import BASELINES, BaselineModel, FittedAtOnce
 from lformer.cuda_graphs import capture_step
+from lformer.nn.rows import fit_clock
 
 TRAINED = {name: entry for name, entry in BASELINES.items() if not issubclass(entry.model, FittedAtOnce)}
 MODELS: dict[str, tuple[type[nn.Module], type[Any]]] = {"lformer": (LFormer, LFormerConfig), **TRAINED}
@@ -29,14 +30,21 @@ VARIANTS: dict[str, list[dict[str, object]]] = {  # choices beside the defaults 
     "mamba": [{"block": "gated", "conv": 2, "expand": 1}],
     "mtand": [{"points": "encoder", "heads": 2}],
     "rformer": [{"level": 3, "patches": "local"}, {"univariate": False, "shared": True, "mapped": False, "windows": 5}],
+    "ncde": [{"path": "linear", "causal": True, "solver": "rk4", "steps": 2}],
+    "nrde": [{"level": 1, "window": 1, "causal": True}],
+    "logncde": [{"causal": True, "time_in_path": False}],
 }
 SMALL: dict[str, dict[str, object]] = {  # sizes beside the width that cost time here
     "cfc": {"backbone": 12},
     "rkn-dt": {"state": 8, "transitions": 3, "band": 2},
     "mtand": {"references": 8, "time_width": 16, "generator": 8},
     "rformer": {"windows": 6},
+    "ncde": {"inner": 8},
+    "nrde": {"inner": 8},
+    "logncde": {"inner": 8, "window": 6},
 }
 LOOKS_AHEAD = {"lformer", "transformer", "mtand", "rformer"}  # rows read later ones, unless a choice says otherwise
+LOOKS_AHEAD |= {"ncde", "nrde", "logncde"}
 FILLING_IN = {"gru-d"}  # these ask what was observed whatever the rows show
 CASES = [(name, {}) for name in MODELS]
 CASES += [(name, choices) for name in MODELS for choices in VARIANTS.get(name, [])]
@@ -323,6 +331,7 @@ def test_it_learns_the_level_of_a_series(name: str, choices: dict[str, object], 
     model, config = MODELS[name]
     sizes = {"inputs": 3, "outputs": 1, "answer": answer, "width": 16, "depth": 1} | SMALL.get(name, {})
     learner = model(config(**sizes | choices))
+    fit_clock(learner, [batch])  # as the trainer does
     optimiser = torch.optim.Adam(learner.parameters(), lr=2e-2)
     for _ in range(60):  # some starts stand still for the first forty
         optimiser.zero_grad()

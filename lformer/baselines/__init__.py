@@ -13,10 +13,13 @@ from lformer.baselines.boosting import Boosting, BoostingConfig
 from lformer.baselines.cfc import CfC, CfCConfig
 from lformer.baselines.fitted import FittedAtOnce
 from lformer.baselines.gru_d import GRUD, GRUDConfig
+from lformer.baselines.logncde import LogNCDE, LogNCDEConfig
 from lformer.baselines.lru import LRU, LRUConfig
 from lformer.baselines.model import BaselineConfig, BaselineModel, Frame
 from lformer.baselines.mtand import MTAND, MTANDConfig
 from lformer.baselines.naive import LastValue, LeastSquares, LinearInterpolation, NaiveConfig, SeriesMean
+from lformer.baselines.ncde import NCDE, NCDEConfig
+from lformer.baselines.nrde import NRDE, NRDEConfig
 from lformer.baselines.rformer import RFormer, RFormerConfig
 from lformer.baselines.rkn import RKN, RKNConfig
 from lformer.baselines.rnn import GRU, GRUConfig, GRUdt, GRUdtConfig
@@ -51,6 +54,9 @@ BASELINES: dict[str, Baseline] = {
     "mamba": Baseline(Mamba, MambaConfig),
     "mtand": Baseline(MTAND, MTANDConfig),
     "rformer": Baseline(RFormer, RFormerConfig),
+    "ncde": Baseline(NCDE, NCDEConfig),
+    "nrde": Baseline(NRDE, NRDEConfig),
+    "logncde": Baseline(LogNCDE, LogNCDEConfig),
     "last-value": Baseline(LastValue, NaiveConfig),
     "series-mean": Baseline(SeriesMean, NaiveConfig),
     "linear": Baseline(LeastSquares, NaiveConfig),
@@ -64,6 +70,8 @@ __all__ = [
     "GRUD",
     "LRU",
     "MTAND",
+    "NCDE",
+    "NRDE",
     "RKN",
     "S5",
     "S6",
@@ -84,9 +92,13 @@ __all__ = [
     "LastValue",
     "LeastSquares",
     "LinearInterpolation",
+    "LogNCDE",
+    "LogNCDEConfig",
     "MTANDConfig",
     "Mamba",
     "MambaConfig",
+    "NCDEConfig",
+    "NRDEConfig",
     "NaiveConfig",
     "RFormer",
     "RFormerConfig",
