@@ -168,9 +168,13 @@ class Controlled(Frame):
         return torch.cat([fill(batch.times, known, ahead), counts], dim=-1)
 
 
-def mlp(inputs: int, inner: int, depth: int, activation: type[nn.Module]) -> nn.Sequential:
-    """`depth` hidden layers, an activation after each."""
+def mlp(
+    inputs: int, inner: int, depth: int, activation: type[nn.Module], last: type[nn.Module] | None = None
+) -> nn.Sequential:
+    """`depth` hidden layers, an activation after each; after the last one, `last`."""
     layers: list[nn.Module] = []
     for n in range(depth):
         layers += [nn.Linear(inner if n else inputs, inner), activation()]
+    if last is not None:
+        layers[-1] = last()
     return nn.Sequential(*layers)

@@ -102,14 +102,14 @@ def log_ode(fields: Fields, h: Tensor, first: Tensor, areas: Tensor | None) -> T
         first: (*, d), level 1.
         areas: (*, d, d), level 2, antisymmetric, or None for level 1 alone.
     """
-    here = h[..., None, :].expand(*h.shape[:-1], first.shape[-1], h.shape[-1])
+    here = h[..., None, :].repeat_interleave(first.shape[-1], dim=-2)  # (*, d, D)
     f = fields(here)
     moved = (first[..., None] * f).sum(dim=-2)
     if areas is None:
         return moved
     directions = areas.transpose(-1, -2) @ f  # (*, d, D)
     _load_forward_mode()
-    _, turned = torch.func.jvp(fields, (here,), (directions,))
+    turned: Tensor = torch.func.jvp(fields, (here,), (directions,))[1]
     return moved + turned.sum(dim=-2)
 
 

@@ -91,7 +91,7 @@ class LinearField(nn.Module):
 
     def __init__(self, width: int, numbers: int, inner: int, depth: int) -> None:
         super().__init__()
-        self.hidden = nn.Sequential(*mlp(width, inner, depth, nn.ReLU)[:-1], nn.Tanh())
+        self.hidden = mlp(width, inner, depth, nn.ReLU, last=nn.Tanh)
         self.last = nn.Linear(inner, width * numbers)
 
     def forward(self, h: Tensor, drive: Tensor) -> Tensor:
