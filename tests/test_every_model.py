@@ -30,7 +30,7 @@ VARIANTS: dict[str, list[dict[str, object]]] = {  # choices beside the defaults 
     "mamba": [{"block": "gated", "conv": 2, "expand": 1}],
     "mtand": [{"points": "encoder", "heads": 2}],
     "rformer": [{"level": 3, "patches": "local"}, {"univariate": False, "shared": True, "mapped": False, "windows": 5}],
-    "ncde": [{"path": "linear", "causal": True, "solver": "rk4", "steps": 2}],
+    "ncde": [{"path": "linear", "causal": True, "solver": "heun", "steps": 2}],
     "nrde": [{"level": 1, "window": 1, "causal": True}],
     "logncde": [{"causal": True, "time_in_path": False}],
 }

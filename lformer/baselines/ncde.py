@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lformer.baselines.controlled import Controlled, ControlledConfig, Path, mlp
+from lformer.baselines.driven import Solver
 from lformer.baselines.splines import cut, hermite, straight
 from lformer.nn.attention import one_of
 
@@ -18,14 +19,16 @@ Knots = Literal["rows", "times"]
 
 @dataclass(frozen=True, kw_only=True)
 class NCDEConfig(ControlledConfig):
-    """One step of Heun between two rows, as published for the UEA sets.
+    """With "heun" and one step between rows, as published for the UEA sets, a cubic path is followed only roughly.
 
     Attributes:
+        solver: by default "rk4", which follows cubic pieces exactly: a constant field moves by what the path does.
         path: between rows, "cubic" with backward differences as slopes, or "linear".
         knots: what the slopes of cubic pieces are per: "rows", one each, or "times". The same where rows are evenly
             spaced. With "times" a short gap before a long one makes the path overshoot by the ratio of the two.
     """
 
+    solver: Solver = "rk4"
     path: Shape = "cubic"
     knots: Knots = "rows"
 
