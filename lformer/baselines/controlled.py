@@ -88,8 +88,8 @@ class Path(NamedTuple):
         share = torch.where(between, passed / (following - here).clamp(min=torch.finfo(passed.dtype).tiny), 0)
         alone = self.points.new_zeros(*row.shape, self.points.shape[2])
         if self.timed:
-            alone[..., 0] = torch.where(between, 0, passed / self.span).to(alone.dtype)
-        return share.clamp(max=1).to(alone.dtype), alone
+            alone[..., 0] = torch.where(between, 0, passed / self.span)
+        return share.clamp(max=1), alone
 
 
 class Controlled(Frame):
@@ -126,7 +126,8 @@ class Controlled(Frame):
         rows, config = self.channels(encoded.rows), self.config
         with full_precision(rows.device):
             path, first = self._path(batch, rows)
-            states = states_along(self.field, self.start(first), self.pieces(path), config.steps, config.solver)
+            pieces = self.pieces(path).to(first.dtype)
+            states = states_along(self.field, self.start(first), pieces, config.steps, config.solver)
             if batch.query_times is not None:
                 passed = rows_until(batch.times, batch.lengths, batch.query_times)
                 found = self._at(states, path, (passed - 1).clamp(min=0), batch.query_times)
@@ -141,16 +142,19 @@ class Controlled(Frame):
         begun = states.gather(1, index[..., None].expand(-1, -1, states.shape[2]))
         if moments is None and self.window == 1:
             return begun
-        return solve(self.field, begun, self.way(path, row, moments), self.config.steps, self.config.solver)
+        way = self.way(path, row, moments).to(begun.dtype)
+        return solve(self.field, begun, way, self.config.steps, self.config.solver)
 
     def _path(self, batch: IrregularBatch, rows: Tensor) -> tuple[Path, Tensor]:
-        """The path, and what the state begins with, (B, W): its first point without time, and static covariates."""
-        dtype, moving = self.start.weight.dtype, rows.shape[2] - self.config.statics
-        shown = hold(self._filled(batch, rows[..., :moving]).to(dtype), batch)
-        points = shown
+        """The path, and what the state begins with, (B, W): its first point without time, and static covariates.
+
+        The path is as exact as the times are kept: only the small ways along it are in the dtype of the model.
+        """
+        moving = rows.shape[2] - self.config.statics
+        points = hold(self._filled(batch, rows[..., :moving]).to(batch.times.dtype), batch)
+        first = torch.cat([points[:, 0], rows[:, 0, moving:].to(points.dtype)], dim=-1).to(self.start.weight.dtype)
         if self.config.time_in_path:
-            points = torch.cat([(batch.times / self.rows.span).to(dtype)[..., None], shown], dim=-1)
-        first = torch.cat([shown[:, 0], rows[:, 0, moving:].to(dtype)], dim=-1)
+            points = torch.cat([(batch.times / self.rows.span)[..., None], points], dim=-1)
         return Path(points, batch, self.rows.span, self.config.time_in_path, self.config.causal), first
 
     def _filled(self, batch: IrregularBatch, rows: Tensor) -> Tensor:

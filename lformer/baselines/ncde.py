@@ -58,7 +58,7 @@ class NCDE(Controlled):
             return straight(path.points)
         times = path.batch.times
         gaps = times.diff(dim=1) if self.config.knots == "times" else torch.ones_like(times[:, 1:])
-        smooth = hermite(path.points, gaps.to(path.points.dtype))
+        smooth = hermite(path.points, gaps)
         if self.config.time_in_path:
             line = path.points[..., :1].diff(dim=1)[:, :, None]
             time = torch.cat([line, torch.zeros_like(line), torch.zeros_like(line)], dim=2)

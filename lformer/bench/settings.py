@@ -109,9 +109,9 @@ def _controlled(lr: float, width: int, depth: int, inner: int, time: bool, **own
     return Changes({**sizes, **own}, {**WALKER, "epoch_steps": 100, "lr": lr})
 
 
-# Walker et al. 2024: rate, state, layers of the field and their width, whether time is in the path. These were validated
-# every 100 steps. Published are steps of a length on [0, 1], mostly a row or window; where they are shorter, `steps` is
-# the next whole number, so that none of ours is longer.
+# Walker et al. 2024: rate, state, layers of the field and their width, whether time is in the path. These models were
+# validated every 100 steps. Published are steps of a length on [0, 1], mostly a row or window; where they are shorter,
+# `steps` is the next whole number, so that none of ours is longer.
 NCDE = SHOW_GAPS | {
     "ethanol": _controlled(1e-3, 128, 4, 128, True),
     "eigenworms": _controlled(1e-3, 128, 3, 128, True),

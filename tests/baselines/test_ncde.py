@@ -144,3 +144,15 @@ def test_between_rows_a_query_is_on_the_path_to_the_next_or_on_time_alone() -> N
 def test_choices_that_there_are_not_are_refused(change: dict[str, object], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         NCDEConfig(inputs=3, outputs=2, **change)
+
+
+def test_short_intervals_late_in_a_long_series_are_not_rounded_away() -> None:
+    """In float32 too: time moves by 1e-5 of its span at the end, where numbers near 1 are 6e-8 apart."""
+    values = torch.zeros(1, 3, 3)
+    times = torch.tensor([[0.0, 1.0, 1.0 + 1e-5]], dtype=torch.float64)
+    model = build("step").float()
+    model.rows.span.fill_(1.0)
+    batch = IrregularBatch.build(values, times)
+    path, _ = model._path(batch, model.channels(model.rows(batch).rows))
+    way = model.pieces(path)[0, 1, 0, 0]
+    assert float(way) == pytest.approx(1e-5, rel=1e-6)
