@@ -1,7 +1,7 @@
-"""Controlled: models whose state is moved by a path through the rows, dh = field(h) dX, at a start that reads row 1.
+"""Controlled: models whose state is moved by a path through the rows, dh = field(h) dX, from what the first row says.
 
-The path has time as its first dimension, in typical spans of a series, and the channels of the rows. Where a row was
-not observed in full, `rows` says what the path does; see `ControlledConfig`.
+The path has time as its first dimension, in typical spans of a series, and the channels of the rows. What the
+path does where a value is missing, `rows` says; see `ControlledConfig`.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Controlled(Frame):
         self.dimensions = moving + config.time_in_path
 
     def pieces(self, path: Path) -> Tensor:
-        """(B, P, K, β), what drives the state from each piece to the next; 0 on padding."""
+        """(B, P, K, β), what drives the state along each piece; 0 on padding."""
         raise NotImplementedError(f"{type(self).__name__} must say what drives it.")
 
     def way(self, path: Path, row: Tensor, moments: Tensor | None) -> Tensor:

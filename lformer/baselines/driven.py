@@ -29,13 +29,13 @@ def solve(field: Field, h: Tensor, piece: Tensor, steps: int, solver: Solver) ->
     size = 1 / steps
     for n in range(steps):
         start, middle, end = (_derivative(piece, (n + part) * size) for part in (0, 0.5, 1))
-        k = field(h, start)
+        k1 = field(h, start)
         if solver == "heun":
-            h = h + size / 2 * (k + field(h + size * k, end))
+            h = h + size / 2 * (k1 + field(h + size * k1, end))
         else:
-            l = field(h + size / 2 * k, middle)  # noqa: E741
-            m = field(h + size / 2 * l, middle)
-            h = h + size / 6 * (k + 2 * l + 2 * m + field(h + size * m, end))
+            k2 = field(h + size / 2 * k1, middle)
+            k3 = field(h + size / 2 * k2, middle)
+            h = h + size / 6 * (k1 + 2 * k2 + 2 * k3 + field(h + size * k3, end))
     return h
 
 
