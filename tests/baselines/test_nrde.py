@@ -8,12 +8,13 @@ from helpers import irregular_batch, largest, relative_error
 from torch import Tensor
 
 from lformer import tasks
-from lformer.baselines import NRDE, LogNCDE, LogNCDEConfig, NRDEConfig
+from lformer.baselines import BASELINES, NRDE, LogNCDE, LogNCDEConfig, NRDEConfig
 from lformer.baselines.controlled import Path
 from lformer.baselines.driven import solve
 from lformer.baselines.log_signature import log_signature, pairs, size
 from lformer.baselines.logncde import BracketField, Fields, antisymmetric, log_ode
 from lformer.batch import IrregularBatch
+from lformer.nn.rows import fit_clock
 
 TIGHT = 1e-10
 both = pytest.mark.parametrize(("model", "config"), [(NRDE, NRDEConfig), (LogNCDE, LogNCDEConfig)])
@@ -192,6 +193,21 @@ def test_a_query_at_a_row_is_answered_as_the_row(model: type, config: type) -> N
     end = batch.times[:, -1:]
     later = asked(batch.with_queries(torch.cat([end + 10, end + 20], dim=1)))
     assert relative_error(later[:, 0], later[:, 1]) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["ncde", "nrde", "logncde"])
+def test_the_unit_of_time_does_not_matter(name: str) -> None:
+    """Hours or their 64ths, once the model knows the training part."""
+    answers = []
+    for unit in (1.0, 64.0):
+        batch = irregular_batch(B=4, L=9)
+        batch = IrregularBatch.build(
+            batch.values, batch.times * unit, observed=batch.observed, lengths=batch.lengths, dtype=torch.float64
+        ).with_queries(torch.tensor([0.5, 3.0, 40.0]).double() * unit)
+        model = build(*BASELINES[name], "query", rows="observed")
+        fit_clock(model, [batch])
+        answers.append(model(batch))
+    assert relative_error(answers[1], answers[0]) < TIGHT
 
 
 def test_fields_begin_small_and_a_penalty_keeps_them_so() -> None:
