@@ -16,6 +16,7 @@ import lformer
 from lformer import IrregularBatch, LFormer, LFormerConfig, tasks
 from lformer.baselines import BASELINES, BaselineModel, FittedAtOnce
 from lformer.cuda_graphs import capture_step
+from lformer.nn.rows import fit_clock
 
 TRAINED = {name: entry for name, entry in BASELINES.items() if not issubclass(entry.model, FittedAtOnce)}
 MODELS: dict[str, tuple[type[nn.Module], type[Any]]] = {"lformer": (LFormer, LFormerConfig), **TRAINED}
@@ -36,6 +37,9 @@ VARIANTS: dict[str, list[dict[str, object]]] = {  # choices beside the defaults 
     "o-ode": [{"recognition_steps": 2}],
     "gru-ode-b": [{"impute": False, "depth": 2}],
     "rformer": [{"level": 3, "patches": "local"}, {"univariate": False, "shared": True, "mapped": False, "windows": 5}],
+    "ncde": [{"path": "linear", "causal": True, "solver": "heun", "steps": 2}],
+    "nrde": [{"level": 1, "window": 1, "causal": True}],
+    "logncde": [{"causal": True, "time_in_path": False}],
 }
 SMALL: dict[str, dict[str, object]] = {  # sizes beside the width that cost time here
     "cfc": {"backbone": 12},
@@ -48,6 +52,9 @@ SMALL: dict[str, dict[str, object]] = {  # sizes beside the width that cost time
     "r-ode": {"latent": 8, "units": 8, "steps": 3},
     "o-ode": {"latent": 8, "units": 8, "steps": 3, "gate_units": 8},
     "gru-ode-b": {"prediction_units": 8, "prepared": 3},
+    "ncde": {"inner": 8},
+    "nrde": {"inner": 8},
+    "logncde": {"inner": 8, "window": 6},
 }
 LOOKS_AHEAD = {
     "lformer",
@@ -58,7 +65,11 @@ LOOKS_AHEAD = {
     "node",
     "r-ode",
     "o-ode",
-}  # rows read later ones, unless a choice says otherwise
+    "ncde",
+    "nrde",
+    "logncde",
+}
+# rows of these read later ones, unless a choice says otherwise
 FILLING_IN = {"gru-d", "gru-ode-b"}  # these ask what was observed whatever the rows show
 CASES = [(name, {}) for name in MODELS]
 CASES += [(name, choices) for name in MODELS for choices in VARIANTS.get(name, [])]
@@ -345,6 +356,7 @@ def test_it_learns_the_level_of_a_series(name: str, choices: dict[str, object], 
     model, config = MODELS[name]
     sizes = {"inputs": 3, "outputs": 1, "answer": answer, "width": 16, "depth": 1} | SMALL.get(name, {})
     learner = model(config(**sizes | choices))
+    fit_clock(learner, [batch])  # as the trainer does
     optimiser = torch.optim.Adam(learner.parameters(), lr=2e-2)
     for _ in range(60):  # some starts stand still for the first forty
         optimiser.zero_grad()

@@ -18,11 +18,14 @@ from lformer.baselines.gru_d import GRUD, GRUDConfig
 from lformer.baselines.gru_ode_bayes import GRUODEBayes, GRUODEBayesConfig
 from lformer.baselines.latent_ode import OODE, RODE, OODEConfig, RODEConfig
 from lformer.baselines.linoss import LinOSS, LinOSSConfig
+from lformer.baselines.logncde import LogNCDE, LogNCDEConfig
 from lformer.baselines.lru import LRU, LRUConfig
 from lformer.baselines.model import BaselineConfig, BaselineModel, Frame
 from lformer.baselines.mtand import MTAND, MTANDConfig
 from lformer.baselines.naive import LastValue, LeastSquares, LinearInterpolation, NaiveConfig, SeriesMean
+from lformer.baselines.ncde import NCDE, NCDEConfig
 from lformer.baselines.node import NODE, NODEConfig
+from lformer.baselines.nrde import NRDE, NRDEConfig
 from lformer.baselines.rformer import RFormer, RFormerConfig
 from lformer.baselines.rkn import RKN, RKNConfig
 from lformer.baselines.rnn import GRU, GRUConfig, GRUdt, GRUdtConfig
@@ -64,6 +67,9 @@ BASELINES: dict[str, Baseline] = {
     "r-ode": Baseline(RODE, RODEConfig),
     "o-ode": Baseline(OODE, OODEConfig),
     "gru-ode-b": Baseline(GRUODEBayes, GRUODEBayesConfig),
+    "ncde": Baseline(NCDE, NCDEConfig),
+    "nrde": Baseline(NRDE, NRDEConfig),
+    "logncde": Baseline(LogNCDE, LogNCDEConfig),
     "last-value": Baseline(LastValue, NaiveConfig),
     "series-mean": Baseline(SeriesMean, NaiveConfig),
     "linear": Baseline(LeastSquares, NaiveConfig),
@@ -79,7 +85,9 @@ __all__ = [
     "GRUD",
     "LRU",
     "MTAND",
+    "NCDE",
     "NODE",
+    "NRDE",
     "OODE",
     "RKN",
     "RODE",
@@ -108,10 +116,14 @@ __all__ = [
     "LinOSS",
     "LinOSSConfig",
     "LinearInterpolation",
+    "LogNCDE",
+    "LogNCDEConfig",
     "MTANDConfig",
     "Mamba",
     "MambaConfig",
+    "NCDEConfig",
     "NODEConfig",
+    "NRDEConfig",
     "NaiveConfig",
     "OODEConfig",
     "RFormer",

@@ -39,9 +39,7 @@ class Paths(NamedTuple):
             univariate: W paths of time and a channel; else one of time and all channels.
             basepoint: whether a path begins at 0, and goes from there to the first row.
         """
-        held = torch.minimum(torch.arange(rows.shape[1], device=rows.device), (batch.lengths - 1).clamp(min=0)[:, None])
-        x = rows.to(batch.times.dtype).gather(1, held[..., None].expand_as(rows))
-        x = torch.where(batch.lengths[:, None, None] > 0, x, 0)  # of an empty series, what stands on padding
+        x = hold(rows.to(batch.times.dtype), batch)
         time = clock(batch.times)[..., None]
         pairs = torch.stack([time.expand_as(x), x], dim=-1)  # (B, L, W, 2)
         points = pairs if univariate else torch.cat([time, x], dim=-1)[:, :, None]  # (B, L, 1, W + 1)
@@ -69,6 +67,12 @@ class Paths(NamedTuple):
         step = torch.where(between, share * (following - here), torch.where(behind, alone, 0))
         level = len(self.signatures)
         return chen(tuple(at(one, index) for one in self.signatures), straight(step, level))
+
+
+def hold(rows: Tensor, batch: IrregularBatch) -> Tensor:
+    """(B, L, W) -> (B, L, W), the last valid row again on padding; zeros in an empty series."""
+    index = torch.minimum(torch.arange(rows.shape[1], device=rows.device), (batch.lengths - 1).clamp(min=0)[:, None])
+    return torch.where(batch.lengths[:, None, None] > 0, rows.gather(1, index[..., None].expand_as(rows)), 0)
 
 
 def at(x: Tensor, index: Tensor) -> Tensor:

@@ -115,6 +115,40 @@ MAMBA = SHOW_GAPS | {
 }
 
 
+def _controlled(lr: float, width: int, depth: int, inner: int, time: bool, **own: Any) -> Changes:
+    sizes = {"width": width, "depth": depth, "inner": inner, "time_in_path": time, "solver": "heun"}
+    return Changes({**sizes, **own}, {**WALKER, "epoch_steps": 100, "lr": lr})
+
+
+# Walker et al. 2024: rate, state, layers of the field and their width, whether time is in the path. These models were
+# validated every 100 steps. Published are steps of a length on [0, 1], mostly a row or window; where they are shorter,
+# `steps` is the next whole number, so that none of ours is longer.
+NCDE = SHOW_GAPS | {
+    "ethanol": _controlled(1e-3, 128, 4, 128, True),
+    "eigenworms": _controlled(1e-3, 128, 3, 128, True),
+    "heartbeat": _controlled(1e-3, 128, 4, 128, True, steps=2),
+    "motor-imagery": _controlled(1e-3, 16, 4, 128, True),
+    "scp1": _controlled(1e-4, 128, 4, 128, False),
+    "scp2": _controlled(1e-3, 128, 4, 128, False),
+}
+NRDE = SHOW_GAPS | {
+    "ethanol": _controlled(1e-3, 64, 4, 128, True, level=1, window=1),
+    "eigenworms": _controlled(1e-3, 64, 3, 64, False, level=2, window=4),
+    "heartbeat": _controlled(1e-3, 64, 3, 128, False, level=2, window=2, steps=3),
+    "motor-imagery": _controlled(1e-4, 128, 4, 128, False, level=1, window=1),
+    "scp1": _controlled(1e-3, 64, 4, 128, True, level=1, window=1),
+    "scp2": _controlled(1e-4, 128, 4, 128, True, level=1, window=1),
+}
+LOGNCDE = SHOW_GAPS | {
+    "ethanol": _controlled(1e-4, 64, 3, 64, True, level=1, window=1, penalty=1e-6),
+    "eigenworms": _controlled(1e-3, 128, 2, 32, True, level=2, window=12, penalty=1e-3),
+    "heartbeat": _controlled(1e-3, 16, 3, 128, True, level=2, window=2, steps=3, penalty=1e-6),
+    "motor-imagery": _controlled(1e-3, 16, 3, 64, False, level=2, window=16, steps=3, penalty=1e-3),
+    "scp1": _controlled(1e-4, 64, 3, 128, False, level=2, window=16, steps=9, penalty=0.0),
+    "scp2": _controlled(1e-4, 128, 2, 32, False, level=2, window=4, steps=2, penalty=1e-3),
+}
+
+
 def _rough(
     windows: int, level: int, lr: float, epochs: int, heads: int = 3, patches: str = "global", univariate: bool = True
 ) -> Changes:
@@ -212,4 +246,7 @@ SETTINGS: dict[str, dict[str, Changes]] = {
     "gru-ode-b": GRU_ODE_BAYES,
     "mtand": MTAND,
     "rformer": RFORMER,
+    "ncde": NCDE,
+    "nrde": NRDE,
+    "logncde": LOGNCDE,
 }

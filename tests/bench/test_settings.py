@@ -105,3 +105,28 @@ def test_the_published_table_of_the_uea_sets() -> None:
         "windows": 200, "level": 2, "patches": "local", "univariate": True, "heads": 3
     }  # fmt: skip
     assert (rough.train["lr"], rough.train["epochs"]) == (1e-4, 60)
+
+
+def test_the_published_table_of_controlled_equations() -> None:
+    """Rate, state, layers of the field, their width, time; level and window; steps; penalty."""
+    printed = {
+        ("ncde", "heartbeat"): (1e-3, 128, 4, 128, True, 2),
+        ("ncde", "scp1"): (1e-4, 128, 4, 128, False),
+        ("nrde", "eigenworms"): (1e-3, 64, 3, 64, False, 2, 4),
+        ("nrde", "scp2"): (1e-4, 128, 4, 128, True, 1, 1),
+        ("logncde", "scp1"): (1e-4, 64, 3, 128, False, 2, 16, 9, 0.0),
+        ("logncde", "eigenworms"): (1e-3, 128, 2, 32, True, 2, 12, 1e-3),
+    }
+    names = ("width", "depth", "inner", "time_in_path", "level", "window", "steps", "penalty")
+    for (model, dataset), expected in printed.items():
+        found = settings(model, dataset, "classify")
+        assert (found.train["lr"], *(found.model[name] for name in names if name in found.model)) == expected
+    lengths = {"heartbeat": (405, 2e-3), "motor-imagery": (3000, 2e-3), "scp1": (896, 2e-3), "scp2": (1152, 2e-3)}
+    for dataset, (rows, step) in lengths.items():  # a step of ours is not longer than a published one, nor half of it
+        own = settings("logncde", dataset, "classify").model
+        ours = own["window"] / own["steps"] / rows
+        assert step / 2 < ours <= step * 1.01
+    for model in ("ncde", "nrde", "logncde"):
+        for dataset in UEA:
+            train = settings(model, dataset, "classify").train
+            assert (train["batch_size"], train["epoch_steps"]) == (32, 100)
