@@ -16,7 +16,7 @@ from lformer.baselines.gru_d import GRUD, GRUDConfig
 from lformer.baselines.lru import LRU, LRUConfig
 from lformer.baselines.model import BaselineConfig, BaselineModel, Frame
 from lformer.baselines.mtand import MTAND, MTANDConfig
-from lformer.baselines.naive import LastValue, LeastSquares, LinearInterpolation, NaiveConfig, SeriesMean
+from lformer.baselines.naive import LastValue, LeastSquares, LinearInterpolation, NaiveConfig, SeriesMean, TrainMean
 from lformer.baselines.rformer import RFormer, RFormerConfig
 from lformer.baselines.rkn import RKN, RKNConfig
 from lformer.baselines.rnn import GRU, GRUConfig, GRUdt, GRUdtConfig
@@ -51,6 +51,7 @@ BASELINES: dict[str, Baseline] = {
     "mamba": Baseline(Mamba, MambaConfig),
     "mtand": Baseline(MTAND, MTANDConfig),
     "rformer": Baseline(RFormer, RFormerConfig),
+    "train-mean": Baseline(TrainMean, NaiveConfig),
     "last-value": Baseline(LastValue, NaiveConfig),
     "series-mean": Baseline(SeriesMean, NaiveConfig),
     "linear": Baseline(LeastSquares, NaiveConfig),
@@ -94,6 +95,7 @@ __all__ = [
     "S5Config",
     "S6Config",
     "SeriesMean",
+    "TrainMean",
     "Transformer",
     "TransformerConfig",
 ]
