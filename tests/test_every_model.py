@@ -28,6 +28,7 @@ VARIANTS: dict[str, list[dict[str, object]]] = {  # choices beside the defaults 
     "s5": [{"discretisation": "bilinear", "hippo_blocks": 2, "time_channel": True}],
     "mamba": [{"block": "gated", "conv": 2, "expand": 1}],
     "mtand": [{"points": "encoder", "heads": 2}],
+    "contiformer": [{"dynamics": "sigmoid", "depth": 2}],
     "rformer": [{"level": 3, "patches": "local"}, {"univariate": False, "shared": True, "mapped": False, "windows": 5}],
 }
 SMALL: dict[str, dict[str, object]] = {  # sizes beside the width that cost time here
@@ -35,8 +36,11 @@ SMALL: dict[str, dict[str, object]] = {  # sizes beside the width that cost time
     "rkn-dt": {"state": 8, "transitions": 3, "band": 2},
     "mtand": {"references": 8, "time_width": 16, "generator": 8},
     "rformer": {"windows": 6},
+    "lsde": {"state": 4, "grid": 4, "references": 6, "time_width": 16, "degree": 3},
+    "contiformer": {"steps": 2, "feed_forward": 12},
 }
-LOOKS_AHEAD = {"lformer", "transformer", "mtand", "rformer"}  # rows read later ones, unless a choice says otherwise
+# Rows of these read later ones, unless a choice says otherwise.
+LOOKS_AHEAD = {"lformer", "transformer", "mtand", "rformer", "contiformer", "lsde"}
 FILLING_IN = {"gru-d"}  # these ask what was observed whatever the rows show
 CASES = [(name, {}) for name in MODELS]
 CASES += [(name, choices) for name in MODELS for choices in VARIANTS.get(name, [])]

@@ -11,9 +11,11 @@ from torch import nn
 
 from lformer.baselines.boosting import Boosting, BoostingConfig
 from lformer.baselines.cfc import CfC, CfCConfig
+from lformer.baselines.contiformer import ContiFormer, ContiFormerConfig
 from lformer.baselines.fitted import FittedAtOnce
 from lformer.baselines.gru_d import GRUD, GRUDConfig
 from lformer.baselines.lru import LRU, LRUConfig
+from lformer.baselines.lsde import LSDE, LSDEConfig
 from lformer.baselines.model import BaselineConfig, BaselineModel, Frame
 from lformer.baselines.mtand import MTAND, MTANDConfig
 from lformer.baselines.naive import LastValue, LeastSquares, LinearInterpolation, NaiveConfig, SeriesMean, TrainMean
@@ -51,6 +53,8 @@ BASELINES: dict[str, Baseline] = {
     "mamba": Baseline(Mamba, MambaConfig),
     "mtand": Baseline(MTAND, MTANDConfig),
     "rformer": Baseline(RFormer, RFormerConfig),
+    "lsde": Baseline(LSDE, LSDEConfig),
+    "contiformer": Baseline(ContiFormer, ContiFormerConfig),
     "train-mean": Baseline(TrainMean, NaiveConfig),
     "last-value": Baseline(LastValue, NaiveConfig),
     "series-mean": Baseline(SeriesMean, NaiveConfig),
@@ -64,6 +68,7 @@ __all__ = [
     "GRU",
     "GRUD",
     "LRU",
+    "LSDE",
     "MTAND",
     "RKN",
     "S5",
@@ -75,6 +80,8 @@ __all__ = [
     "BoostingConfig",
     "CfC",
     "CfCConfig",
+    "ContiFormer",
+    "ContiFormerConfig",
     "FittedAtOnce",
     "Frame",
     "GRUConfig",
@@ -82,6 +89,7 @@ __all__ = [
     "GRUdt",
     "GRUdtConfig",
     "LRUConfig",
+    "LSDEConfig",
     "LastValue",
     "LeastSquares",
     "LinearInterpolation",
