@@ -27,7 +27,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "nn": {"ops", "batch", "draws"},
     "tasks": {"batch", "metrics", "parts"},
     "evaluate": {"ops", "batch", "devices", "parts", "tasks"},
-    "baselines": {"ops", "batch", "nn", "panel", "parts", "summaries", "metrics", "tasks"},
+    "baselines": {"ops", "batch", "draws", "nn", "panel", "parts", "summaries", "metrics", "tasks"},
     "data": {"sealed", "batch", "panel", "parts", "hiding", "scaling", "splitting", "tasks"},
     "drawing": set(),
     "doctor": {"arrays", "panel", "drawing"},
