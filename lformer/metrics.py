@@ -168,6 +168,31 @@ class Mean:
 
 
 @dataclass(frozen=True)
+class ChannelMean:
+    """The mean over channels of the mean of an error over the targets of each; a channel without any is left out.
+
+    Every channel weighs the same, however often it was observed: a macro mean, where `Mean` is the micro mean.
+    """
+
+    channels: int
+    error: Error
+    where: Where = all_targets
+    scaled: bool = False
+    best: Literal["min", "max"] = "min"
+
+    def collect(self, prediction: Tensor, targets: Tensor, batch: IrregularBatch) -> Tensor:
+        """(C, 2): the total over one batch, and over how many, of each channel."""
+        counted = self.where(batch)
+        error = torch.where(counted, self.error(prediction, targets).to(torch.float64), 0.0)
+        both = torch.stack([error, counted.to(torch.float64)], dim=-1)
+        return both.flatten(0, -3).sum(dim=0)
+
+    def finish(self, kept: Tensor) -> float:
+        total, count = kept.reshape(-1, self.channels, 2).sum(dim=0).unbind(-1)
+        return float((total / count)[count > 0].mean())
+
+
+@dataclass(frozen=True)
 class Ranking:
     """How well the score of the second of two classes ranks the series of a part.
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lformer import metrics
 from lformer.batch import IrregularBatch
-from lformer.metrics import Error, Mean, Metric, Ranking
+from lformer.metrics import ChannelMean, Error, Mean, Metric, Ranking
 from lformer.parts import Spec, Splits
 
 Answer = Literal["series", "step", "query"]
@@ -180,8 +180,9 @@ def records(
     """The values of a record at its rows or at other times: reconstructed, interpolated or extrapolated.
 
     `mse` is over every observed value, given or not, and selects; `mse_unseen` over those that were not among the
-    inputs. Which of the two a publication prints is often not said, so both are reported. Reconstruction has no unseen
-    value. Errors are in units of `scale`.
+    inputs. Which of the two a publication prints is often not said, so both are reported. `mse_channels` is the mean
+    over channels of the error of their unseen values. Reconstruction has no unseen value. Errors are in units of
+    `scale`.
     """
     measures: dict[str, Metric] = {
         "mse": Mean(metrics.squared, scaled=True), "mae": Mean(metrics.absolute, scaled=True),
@@ -189,6 +190,7 @@ def records(
     printed = {"mse": PERCENT}
     if name != "reconstruct":
         measures["mse_unseen"] = Mean(metrics.squared, metrics.unseen_targets, scaled=True)
+        measures["mse_channels"] = ChannelMean(channels, metrics.squared, metrics.unseen_targets, scaled=True)
         printed["mse_unseen"] = PERCENT
     return Task(
         name=name,

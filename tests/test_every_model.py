@@ -36,6 +36,7 @@ VARIANTS: dict[str, list[dict[str, object]]] = {  # choices beside the defaults 
     "r-ode": [{"method": "midpoint", "depth": 2}],
     "o-ode": [{"recognition_steps": 2}],
     "gru-ode-b": [{"impute": False, "depth": 2}],
+    "contiformer": [{"dynamics": "sigmoid", "depth": 2}],
     "rformer": [{"level": 3, "patches": "local"}, {"univariate": False, "shared": True, "mapped": False, "windows": 5}],
     "ncde": [{"path": "linear", "causal": True, "solver": "heun", "steps": 2}],
     "nrde": [{"level": 1, "window": 1, "causal": True}],
@@ -55,6 +56,8 @@ SMALL: dict[str, dict[str, object]] = {  # sizes beside the width that cost time
     "ncde": {"inner": 8},
     "nrde": {"inner": 8},
     "logncde": {"inner": 8, "window": 6},
+    "lsde": {"state": 4, "grid": 4, "references": 6, "time_width": 16, "degree": 3},
+    "contiformer": {"steps": 2, "feed_forward": 12},
 }
 LOOKS_AHEAD = {
     "lformer",
@@ -68,8 +71,9 @@ LOOKS_AHEAD = {
     "ncde",
     "nrde",
     "logncde",
-}
-# rows of these read later ones, unless a choice says otherwise
+    "contiformer",
+    "lsde",
+}  # rows of these read later ones, unless a choice says otherwise
 FILLING_IN = {"gru-d", "gru-ode-b"}  # these ask what was observed whatever the rows show
 CASES = [(name, {}) for name in MODELS]
 CASES += [(name, choices) for name in MODELS for choices in VARIANTS.get(name, [])]

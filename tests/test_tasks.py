@@ -1,5 +1,6 @@
 """Tasks and metrics: the published definitions, on ragged series with missing targets."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -63,6 +64,19 @@ def test_errors_count_observed_targets_and_tell_given_from_unseen() -> None:
     assert found["mse_unseen"] == pytest.approx((4 + 9) / 2)
     assert float(task.loss(torch.zeros_like(targets), batch)) == pytest.approx(14 / 3)
     assert "mse_unseen" not in tasks.records("reconstruct", 2).metrics
+
+
+def test_every_channel_weighs_the_same_in_the_mean_over_channels() -> None:
+    targets = torch.tensor([[[1.0, 9.0, 5.0], [2.0, 3.0, 5.0], [4.0, 7.0, 5.0]]])
+    observed = torch.tensor([[[True, False, False], [True, True, False], [True, False, False]]])
+    given = torch.tensor([[[True, False, False], [False] * 3, [False] * 3]])
+    task = tasks.records("extrapolate", 3)
+    metric = task.metrics["mse_channels"]
+    one, other = batch_of(targets, observed, given), batch_of(targets[:, :2], observed[:, :2], given[:, :2])
+    assert figures(task, torch.zeros_like(targets), one)["mse_channels"] == pytest.approx(((4 + 16) / 2 + 9) / 2)
+    kept = torch.cat([task.collect("mse_channels", torch.zeros_like(metrics.targets_of(b)), b) for b in (one, other)])
+    assert metric.finish(kept) == pytest.approx(((4 + 16 + 4) / 3 + 9) / 2)  # of all batches together
+    assert math.isnan(metric.finish(task.collect("mse_channels", targets, batch_of(targets, observed, observed))))
 
 
 def test_what_does_not_count_reaches_neither_loss_nor_gradient() -> None:

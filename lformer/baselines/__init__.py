@@ -12,6 +12,7 @@ from torch import nn
 from lformer.baselines.acssm import ACSSM, ACSSMConfig
 from lformer.baselines.boosting import Boosting, BoostingConfig
 from lformer.baselines.cfc import CfC, CfCConfig
+from lformer.baselines.contiformer import ContiFormer, ContiFormerConfig
 from lformer.baselines.cru import CRU, CRUConfig
 from lformer.baselines.fitted import FittedAtOnce
 from lformer.baselines.gru_d import GRUD, GRUDConfig
@@ -20,9 +21,10 @@ from lformer.baselines.latent_ode import OODE, RODE, OODEConfig, RODEConfig
 from lformer.baselines.linoss import LinOSS, LinOSSConfig
 from lformer.baselines.logncde import LogNCDE, LogNCDEConfig
 from lformer.baselines.lru import LRU, LRUConfig
+from lformer.baselines.lsde import LSDE, LSDEConfig
 from lformer.baselines.model import BaselineConfig, BaselineModel, Frame
 from lformer.baselines.mtand import MTAND, MTANDConfig
-from lformer.baselines.naive import LastValue, LeastSquares, LinearInterpolation, NaiveConfig, SeriesMean
+from lformer.baselines.naive import LastValue, LeastSquares, LinearInterpolation, NaiveConfig, SeriesMean, TrainMean
 from lformer.baselines.ncde import NCDE, NCDEConfig
 from lformer.baselines.node import NODE, NODEConfig
 from lformer.baselines.nrde import NRDE, NRDEConfig
@@ -70,6 +72,9 @@ BASELINES: dict[str, Baseline] = {
     "ncde": Baseline(NCDE, NCDEConfig),
     "nrde": Baseline(NRDE, NRDEConfig),
     "logncde": Baseline(LogNCDE, LogNCDEConfig),
+    "lsde": Baseline(LSDE, LSDEConfig),
+    "contiformer": Baseline(ContiFormer, ContiFormerConfig),
+    "train-mean": Baseline(TrainMean, NaiveConfig),
     "last-value": Baseline(LastValue, NaiveConfig),
     "series-mean": Baseline(SeriesMean, NaiveConfig),
     "linear": Baseline(LeastSquares, NaiveConfig),
@@ -84,6 +89,7 @@ __all__ = [
     "GRU",
     "GRUD",
     "LRU",
+    "LSDE",
     "MTAND",
     "NCDE",
     "NODE",
@@ -102,6 +108,8 @@ __all__ = [
     "CRUConfig",
     "CfC",
     "CfCConfig",
+    "ContiFormer",
+    "ContiFormerConfig",
     "FittedAtOnce",
     "Frame",
     "GRUConfig",
@@ -111,6 +119,7 @@ __all__ = [
     "GRUdt",
     "GRUdtConfig",
     "LRUConfig",
+    "LSDEConfig",
     "LastValue",
     "LeastSquares",
     "LinOSS",
@@ -133,6 +142,7 @@ __all__ = [
     "S5Config",
     "S6Config",
     "SeriesMean",
+    "TrainMean",
     "Transformer",
     "TransformerConfig",
 ]

@@ -103,7 +103,7 @@ class MTAND(Frame):
         x = self.channels(encoded.rows)
         clock = Clock.of(batch, self.rows.span)
         rows = self.time(clock(batch.times).to(x.dtype))  # (B, L, E)
-        there = self._there(batch, x)
+        there = may_attend(self.config, batch, x)
         if self.config.answer == "step" and not self.decodes:
             return self.narrow(self.both_ways(self.attend(rows, rows, x, there), batch.lengths))
         moments = torch.linspace(0, 1, self.references, device=x.device, dtype=clock.start.dtype)
@@ -116,13 +116,14 @@ class MTAND(Frame):
         asked = rows if batch.query_times is None else self.time(clock(batch.query_times).to(x.dtype))
         return self.attend_back(asked, references, generated, torch.ones_like(generated))
 
-    def _there(self, batch: IrregularBatch, x: Tensor) -> Tensor:
-        """(B, L, W) 1 where a channel may be attended: beside the observed values, what was observed and statics."""
-        valid = batch.valid[..., None].expand_as(x)
-        if self.config.rows != "observed":
-            return valid.to(x.dtype)
-        observed = batch.observed & batch.valid[..., None]
-        return torch.cat([observed, observed, valid[..., 2 * self.config.inputs :]], dim=-1).to(x.dtype)
+
+def may_attend(config: BaselineConfig, batch: IrregularBatch, x: Tensor) -> Tensor:
+    """(B, L, W) 1 where a channel may be attended: beside the observed values, what was observed and statics."""
+    valid = batch.valid[..., None].expand_as(x)
+    if config.rows != "observed":
+        return valid.to(x.dtype)
+    observed = batch.observed & batch.valid[..., None]
+    return torch.cat([observed, observed, valid[..., 2 * config.inputs :]], dim=-1).to(x.dtype)
 
 
 class TimeFeatures(nn.Module):

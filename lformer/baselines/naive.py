@@ -1,5 +1,6 @@
-"""What one would say of a channel without a model: four rules that need no training, as the ground to stand on.
+"""What one would say of a channel without a model: five rules that need no training, as the ground to stand on.
 
+    TrainMean             the mean of the training part, whatever the series
     LastValue             the latest observed value
     SeriesMean            the mean of the values so far
     LeastSquares          a linear function of both and of the age of the latest value, fitted for each channel
@@ -139,6 +140,14 @@ class Naive(FittedAtOnce):
     def _ahead(self, batch: IrregularBatch) -> Ahead:
         """(B, N, C), the next observation of each channel from where an answer is wanted."""
         return look_ahead(*self._observations(batch), batch.times).at(_rows_read(batch))
+
+
+class TrainMean(Naive):
+    """x̂ = the mean of the observed values of the training part."""
+
+    def rule(self, batch: IrregularBatch) -> Tensor:
+        """(B, N, C)"""
+        return self.mean.expand(*_moments(batch).shape, -1)
 
 
 class LastValue(Naive):

@@ -15,7 +15,8 @@ from lformer.bench.paper import Figure, Measure
 SEEDS = 5  # as many as the paper has; another number is shown
 NONE, PARTIAL, SMOKE, TRIVIAL = "–", "‡", "§", "¶"
 WORDS = {
-    "mae": "MAE", "rmse": "RMSE", "mse": "MSE", "mse_unseen": "MSE, unseen points", "auroc": "AUROC", "auprc": "AUPRC",
+    "mae": "MAE", "rmse": "RMSE", "mse": "MSE", "mse_unseen": "MSE, unseen points",
+    "mse_channels": "MSE, unseen points, mean over channels", "auroc": "AUROC", "auprc": "AUPRC",
     "interpolation_mae": "MAE, interpolation", "interpolation_rmse": "RMSE, interpolation",
     "extrapolation_mae": "MAE, extrapolation", "extrapolation_rmse": "RMSE, extrapolation",
 }  # fmt: skip

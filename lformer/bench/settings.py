@@ -226,6 +226,24 @@ TRANSFORMER = SHOW_GAPS | dict.fromkeys(
     Changes({"width": 32, "depth": 1, "positions": "time", "time_embedding": "none"}, {"lr": 1e-2, "batch_size": 64}),
 )
 
+# Chen et al. 2023. On the UEA sets only the sizes are known; of the rest, batch size and rate are those of all models.
+UEA = ("ethanol", "eigenworms", "heartbeat", "motor-imagery", "scp1", "scp2")
+CONTIFORMER = {
+    **SHOW_GAPS,
+    **dict.fromkeys(UEA, Changes({"width": 32, "feed_forward": 128, "dynamics": "sigmoid"})),
+    **dict.fromkeys(
+        SPIRALS,
+        Changes({"width": 16, "feed_forward": 64, "time_embedding": "none"}, {"lr": 1e-2, "batch_size": 64}),
+    ),
+}
+
+# Zeng et al. 2023. The published rate falls along a cosine again and again, every 30 of 990 epochs; here once.
+FALLING = {"batch_size": 64, "schedule": "cosine", "patience": None}
+LSDE = {
+    "pendulum": Changes({"rows": "values", "width": 32, "degree": 6}, FALLING),
+    "activity": Changes({"width": 128, "degree": 4, "start_weight": 1e-4, "path_weight": 1e-4}, FALLING),
+}
+
 SETTINGS: dict[str, dict[str, Changes]] = {
     "gru": SHOW_GAPS,
     "gru-dt": SHOW_GAPS,
@@ -249,4 +267,6 @@ SETTINGS: dict[str, dict[str, Changes]] = {
     "ncde": NCDE,
     "nrde": NRDE,
     "logncde": LOGNCDE,
+    "lsde": LSDE,
+    "contiformer": CONTIFORMER,
 }

@@ -70,7 +70,8 @@ class Card:
         length: rows of a series, in words if they differ.
         channels: in words if they are not plain numbers.
         tasks: what it can be used for; the first is the default.
-        metrics: by task, what a table prints of it where that is not what the task usually prints; the first selects.
+        metrics: by task, or task and split ("extrapolate tpatchgnn"), what a table prints of it where that is not what
+            the task usually prints; the first selects.
         splits: rules by which it is cut; the first is the default.
         scalings: how values may be scaled; the first is the default.
         options: of its own, each with its choices, the default first; numbers may take others too.
@@ -107,6 +108,10 @@ class Card:
             raise ValueError(f"{self.name}: unknown tasks {unknown}.")
         if lost := {split for extra in self.extras for split in extra.splits} - set(self.splits):
             raise ValueError(f"{self.name}: extra files for unknown splits {lost}.")
+
+    def metrics_of(self, task: str, split: str) -> tuple[str, ...]:
+        """What a table prints of a task on a split; empty if that is what the task usually prints."""
+        return self.metrics.get(f"{task} {split}", self.metrics.get(task, ()))
 
     def extras_of(self, split: str) -> tuple[Extra, ...]:
         """The further raw files that a split needs."""

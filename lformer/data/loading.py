@@ -58,7 +58,7 @@ def load_dataset(
             PartialDataWarning,
             stacklevel=3,
         )
-    metrics = card.metrics.get(request.task, ())
+    metrics = card.metrics_of(request.task, request.split)
     return splits_of(prepared, card.name, request.task, seed, partial, fingerprint, metrics=metrics)
 
 

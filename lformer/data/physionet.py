@@ -34,10 +34,15 @@ that of the raw arrays. Two more are for in-hospital mortality: "folds", five st
 the seed chooses the test part, (seed - 42) mod 5, and draws 15 % of every class of the rest for validation; and "p12",
 the five splits of 11,988 stays of sets A, B and C, 9,590 / 1,199 / 1,199, on which Raindrop and those after it report.
 The seed chooses one, (seed - 42) mod 5. Twelve stays with nothing charted but a weight are in none, among them the two
-without an outcome.
+without an outcome. One more is for extrapolation: "tpatchgnn", the protocol of t-PatchGNN and of those who compare with
+it: all 12,000 stays of sets A, B and C, a random fifth for test and a quarter of the rest for validation, by the seed.
+The publication has one such split, that of seed 42, of stays in the order in which a file system lists them. Its times
+are as charted, whatever `resolution` says, only rows from 24 h on are asked for, and its first metric is the mean over
+channels of the error of each.
 
 Scalings. "published": `(x - min) / (max - min)` per channel, where training, validation and test part each use the
 extremes of their own values, and the zeros that stand for missing values count among them; a maximum of 0 counts as 1.
+Of "tpatchgnn": all parts by the extremes of the observed training and validation values.
 "minmax" and "standard": by the observed values of the training part. "none": as charted.
 
 Tasks. "extrapolate": the rows before 24 h are given, all are asked. "reconstruct": all rows are given and asked, which
@@ -70,9 +75,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 P12 = "p12_splits"  # stem of the raw file of the published splits
+TPATCHGNN = "tpatchgnn"
+SPLITS_OF = {"extrapolate": (TPATCHGNN,), "classify": ("folds", "p12")}  # beside "published", which all tasks have
 EVENTS = ("time_min", "param", "value")  # arrays with an entry for each event
 KEYS = (*EVENTS, "record_id", "offset", "param_names", "outcomes", "outcome_names")
-STAYS, P12_STAYS = 8000, 11_988
+STAYS, P12_STAYS, ALL_STAYS = 8000, 11_988, 12_000
 FOLDS, FIRST_SEED = 5, 42
 BIN_HOURS, CUT_HOURS = 0.1, 24.0
 
@@ -80,11 +87,12 @@ Parts = tuple[Array, Array, Array]
 
 
 def check(request: Request) -> None:
-    """Two of the splits are about who died."""
-    if request.split != "published" and request.task != "classify":
-        raise ValueError(
-            f"split={request.split!r} of physionet is for classify only; {request.task} has split='published'."
-        )
+    """All splits but the published one are for one task only: two are about who died."""
+    own = SPLITS_OF.get(request.task, ())
+    if request.split != "published" and request.split not in own:
+        of = next(task for task, splits in SPLITS_OF.items() if request.split in splits)
+        has = " or ".join(f"split={split!r}" for split in ("published", *own))
+        raise ValueError(f"split={request.split!r} of physionet is for {of} only; {request.task} has {has}.")
 
 
 def prepare(raw: Raw, request: Request) -> Prepared:
@@ -94,14 +102,19 @@ def prepare(raw: Raw, request: Request) -> Prepared:
     part = np.zeros(len(stays["record_id"]), np.uint8)  # of each stay: 0 training, 1 validation, 2 test
     part[validation], part[test] = 1, 2
     panel = _panel(stays, part, request)
-    panel = scaling.scaled(panel, train, request.scaling)
+    if _by_seen_extremes(request):
+        panel = scaling.scaled(panel, np.concatenate([train, validation]), "minmax")
+    else:
+        panel = scaling.scaled(panel, train, request.scaling)
     panel, targets = _task(panel, stays, request)
     return Prepared(panel=panel, targets=targets, train=train, validation=validation, test=test)
 
 
 def missing(raw: Raw) -> str:
-    """What the raw arrays lack of the 8,000 stays, or of the 11,988 if the splits of P12 are among them."""
+    """What the raw arrays lack of 8,000 stays, of 12,000 with set C, or of 11,988 with the splits of P12."""
     found, of = len(raw["record_id"]), STAYS
+    if f"{SET_C}/record_id" in raw:
+        found, of = found + len(raw[f"{SET_C}/record_id"]), ALL_STAYS
     if f"{P12}/record_id" in raw:
         here = np.concatenate([raw["record_id"], raw[f"{SET_C}/record_id"]])
         found, of = int(np.isin(here, raw[f"{P12}/record_id"]).sum()), P12_STAYS
@@ -114,9 +127,11 @@ def missing(raw: Raw) -> str:
 def _stays(raw: Raw, split: str) -> dict[str, Array]:
     """The arrays of the stays that a split is about."""
     stays = {name: raw[name] for name in KEYS}  # each is unpacked from the file whenever it is asked for
-    if split != "p12":
+    if split not in ("p12", TPATCHGNN):
         return stays
     joined = _joined(stays, {name: raw[f"{SET_C}/{name}"] for name in KEYS})
+    if split == TPATCHGNN:
+        return joined
     return _selected(joined, np.isin(joined["record_id"], raw[f"{P12}/record_id"]))
 
 
@@ -142,6 +157,10 @@ def _split(raw: Raw, stays: Raw, request: Request) -> Parts:
     """Training, validation and test part, as positions among the stays."""
     if request.split == "published":
         return splitting.hold_out_twice(len(stays["record_id"]), 0.2, 0.25, seeds=(0, 0))
+    if request.split == TPATCHGNN:
+        rest, test = splitting.hold_out(len(stays["record_id"]), 0.2, request.seed)
+        seen = int(0.75 * len(rest))
+        return rest[:seen], rest[seen:], test
     turn = (request.seed - FIRST_SEED) % FOLDS
     if request.split == "folds":
         died = _died(stays)
@@ -176,12 +195,23 @@ def _task(panel: Panel, stays: Raw, request: Request) -> tuple[Panel, Targets]:
         return panel, reconstruct(panel)
     late = request.task == "extrapolate"
     hidden = panel.times >= CUT_HOURS if late else random_rows(panel, 0.5, request.seed)
-    return hide(panel, hidden, request.options["unobserved"])
+    panel, targets = hide(panel, hidden, request.options["unobserved"])
+    if request.split == TPATCHGNN:
+        assert targets.observed is not None
+        assert targets.given is not None
+        targets = replace(targets, observed=targets.observed & ~targets.given)
+    return panel, targets
+
+
+def _by_seen_extremes(request: Request) -> bool:
+    """Whether all parts are scaled alike, by training and validation part, as t-PatchGNN does."""
+    return request.split == TPATCHGNN and request.scaling == "published"
 
 
 def _panel(raw: Raw, part: Array, request: Request) -> Panel:
     """All stays; their values are scaled if that is done part by part."""
-    row, times, lengths = _rows(raw, request.options["resolution"])
+    resolution = "minute" if request.split == TPATCHGNN else request.options["resolution"]
+    row, times, lengths = _rows(raw, resolution)
     channel = _positions(raw["param_names"], CHANNELS)[raw["param"]]
     charted = channel >= 0
     channel, value = channel[charted], raw["value"][charted]
@@ -193,7 +223,7 @@ def _panel(raw: Raw, part: Array, request: Request) -> Panel:
 
     cell, mean = _merge(cell, value, len(times) * len(CHANNELS))
     del value
-    if request.scaling == "published":
+    if request.scaling == "published" and not _by_seen_extremes(request):
         owner = np.repeat(part, lengths)[cell // len(CHANNELS)]
         _scale_parts(mean, (cell % len(CHANNELS)).astype(np.uint8), owner)
     mean = mean.astype(np.float32)
@@ -309,8 +339,11 @@ DATASET = Dataset(
         length="72.16 rows on average, over 48 hours",
         channels="37 vital signs and laboratory values",
         tasks=("extrapolate", "reconstruct", "interpolate", "classify"),
-        metrics={"classify": ("auroc", "auprc")},  # one stay in seven ends in death: accuracy says little
-        splits=("published", "folds", "p12"),
+        metrics={
+            "classify": ("auroc", "auprc"),  # one stay in seven ends in death: accuracy says little
+            f"extrapolate {TPATCHGNN}": ("mse_channels", "mse_unseen"),
+        },
+        splits=("published", "folds", "p12", TPATCHGNN),
         scalings=("published", "minmax", "standard", "robust", "none"),
         options={
             "unobserved": ("rows", "query"),
@@ -323,7 +356,7 @@ DATASET = Dataset(
             Extra(
                 name=f"physionet2012/{SET_C}.npz",
                 content="the 4,000 stays of set C",
-                splits=("p12",),
+                splits=("p12", TPATCHGNN),
                 by_hand=(
                     "Download set-c.tar.gz and Outcomes-c.txt from the page into one folder, alone or beside those of "
                     "sets A and B, then: lformer data pack physionet PATH."

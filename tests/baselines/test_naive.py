@@ -141,6 +141,17 @@ def test_the_training_mean_is_that_of_what_was_observed() -> None:
     assert model.mean.tolist() == [5, 0]  # nothing to take a mean of
 
 
+@every_answer
+def test_the_mean_of_the_training_part_is_said_of_every_series(answer: str) -> None:
+    asked = {"query_times": torch.tensor([[9.0, 12.5], [3.0, 4.0], [0.0, 1.0]])} if answer == "query" else {}
+    batch = stay(**asked)
+    moments = 2 if answer == "query" else 4
+    model = build("train-mean", answer, channels=2)
+    units = {"shift": [1.0, 0.0], "scale": [2.0, 4.0]}
+    model.fit(Batched(replace(batch, targets=torch.zeros(3, moments, 2))), task_of(answer, channels=2, **units))
+    assert model(batch).tolist() == [[[2.0, 1.0]] * moments] * 3  # means 5 and 4 in the units of the task
+
+
 # --- against a slow loop ---
 
 
@@ -435,7 +446,7 @@ def test_answers_are_as_precise_as_the_values(name: str) -> None:
 
 def test_which_models_are_fitted_at_once() -> None:
     at_once = [name for name, baseline in BASELINES.items() if issubclass(baseline.model, FittedAtOnce)]
-    assert at_once == [*RULES, "boosting"]
+    assert at_once == ["train-mean", *RULES, "boosting"]
     assert all(not list(build(name, "step").parameters()) for name in RULES)
 
 
