@@ -47,6 +47,9 @@ class LatentODE(Frame):
 
     A row and a query are answered from z at their time, also before the first row and after the last; a series from z
     at its last row. Observations change z through z_0 alone.
+
+    Note: every moment is solved for by itself, so that no answer depends on what else is asked. Time and memory grow
+    with the number of moments times that of steps; `adjoint=True` needs the memory of one step.
     """
 
     own_draws = True
