@@ -77,7 +77,11 @@ LOOKS_AHEAD = {
 FILLING_IN = {"gru-d", "gru-ode-b"}  # these ask what was observed whatever the rows show
 CASES = [(name, {}) for name in MODELS]
 CASES += [(name, choices) for name in MODELS for choices in VARIANTS.get(name, [])]
-CASES += [(name, {"rows": rows}) for name in MODELS for rows in ("observed", "carried")]
+CASES += [(name, {"rows": "observed"}) for name in MODELS]
+# Carried rows are the work of the encoder that all share: one model of each way to read them is enough.
+CASES += [
+    (name, {"rows": "carried"}) for name in ("lformer", "gru", "gru-d", "gru-dt", "rkn-dt", "s5", "mtand", "ncde")
+]
 STREAMING = {"causal": True, "gate_norm": "prefix"}
 CASES.append(("lformer", {"rows": "carried", "pooling": "mean_last_max", "time_embedding": "relative"} | STREAMING))
 
