@@ -20,7 +20,7 @@ def read(path: str) -> Any:
 def test_the_workflow_runs_ci_on_every_python_that_is_promised() -> None:
     jobs = read(".github/workflows/ci.yml")["jobs"]
     promised = [text.rsplit(" ", 1)[1] for text in PROJECT["classifiers"] if "Python :: 3." in text]
-    assert jobs["tests"]["strategy"]["matrix"]["python"] == promised
+    assert jobs["tests"]["strategy"]["matrix"]["python"] == [*promised, "3.13"]  # tried before it is promised
     assert PROJECT["requires-python"] == f">={promised[0]}"
     assert [step["run"] for step in jobs["tests"]["steps"] if "run" in step] == [".ci/run"]
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
