@@ -26,7 +26,18 @@ from lformer.evaluate import evaluate, predict
 from lformer.metrics import Mean
 from lformer.ops import checks
 from lformer.tasks import Task
-from lformer.train import DivergedError, Report, Result, TrainConfig, fit, loop, rate_share, seeded
+from lformer.train import (
+    DivergedError,
+    Report,
+    Result,
+    TimeLimitError,
+    TrainConfig,
+    checkpoint,
+    fit,
+    loop,
+    rate_share,
+    seeded,
+)
 
 CONFIG = recipe("spiral-0.02").config(data.load("spiral-0.02").spec)
 TASK = tasks.trajectory()
@@ -169,7 +180,19 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
     again = short_run(folder=tmp_path, epochs=2)[1]
     assert again.metrics == first.metrics
     assert again.history == first.history
-    assert again.seconds < first.seconds
+
+
+def test_seconds_before_an_interruption_count(tmp_path: Path) -> None:
+    def stop(row: dict[str, float]) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        short_run(folder=tmp_path, report=stop)
+    checkpoint.save(tmp_path, checkpoint_in(tmp_path) | {"seconds": 1000.0})
+    with pytest.raises(TimeLimitError, match="stopped after 500 s, in epoch 1"):
+        short_run(folder=tmp_path, time_limit=500.0)
+    assert checkpoint.seconds_spent(tmp_path) == 1000
+    assert 1000 < short_run(folder=tmp_path)[1].seconds < 1500
 
 
 def test_epochs_are_reported_and_logged(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def run(
     Args:
         cell: what.
         root: folder of the records; checkpoints lie beside a record until it is written.
-        time_limit: seconds after which the cell counts as out of time, "OOT".
+        time_limit: seconds after which the cell counts as out of time, "OOT"; an interrupted cell goes on counting.
         device: "auto", "cpu" or "gpu", as in `TrainConfig`.
         progress: show a bar.
         report: called after every epoch.
@@ -110,7 +110,7 @@ def _clear(cell: Cell, root: Path) -> None:
 
 
 def _run(cell: Cell, folder: Path, changes: dict[str, Any], progress: bool, report: Report | None) -> Record:
-    began = time.perf_counter()
+    began = time.perf_counter() - checkpoint.seconds_spent(folder)
     plan = recipe(cell.dataset, cell.task, model=cell.model, ablation=cell.ablation, variant=cell.variant)
     splits = data.load(
         cell.dataset, task=cell.task, seed=cell.seed, split=cell.split, scaling=cell.scaling, **plan.data

@@ -36,6 +36,7 @@ class Checkpoint(TypedDict):
 
     run: str  # what makes two runs the same
     epoch: int
+    seconds: float  # that all processes of the run have taken so far, one after the other
     history: list[dict[str, float]]
     model: dict[str, Tensor]
     best: dict[str, Tensor]  # weights of the best epoch so far
@@ -43,7 +44,10 @@ class Checkpoint(TypedDict):
     optimiser: dict[str, Any]
 
 
-FIELDS = {"run": str, "epoch": int, "history": list, "model": dict, "best": dict, "average": dict, "optimiser": dict}
+FIELDS = {
+    "run": str, "epoch": int, "seconds": float, "history": list, "model": dict, "best": dict, "average": dict,
+    "optimiser": dict,
+}  # fmt: skip
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
@@ -106,6 +110,14 @@ def load(folder: Path | None, run: str) -> Checkpoint | None:
             f"{path} is of another run: other data, task, seed, settings or model. Choose another folder, or delete it."
         )
     return found
+
+
+def seconds_spent(folder: Path) -> float:
+    """Those that an interrupted run in this folder has taken so far; 0 if there is none."""
+    for path in (folder / NEXT, folder / LAST, folder / PREVIOUS):
+        with suppress(FileNotFoundError, DamagedError):
+            return read(path)["seconds"]
+    return 0.0
 
 
 def read(path: Path) -> Checkpoint:

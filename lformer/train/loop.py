@@ -59,7 +59,8 @@ class TrainConfig:
         clip: largest gradient norm; None does not clip.
         patience: epochs without a better validation metric before stopping; None never stops early.
         earliest: the first epoch that may be chosen; few validation series may take a lucky early one for the best.
-        time_limit: seconds after which the run stops with `TimeLimitError`; None has no limit.
+        time_limit: seconds after which the run stops with `TimeLimitError`, those before an interruption included; None
+            has no limit.
         drop_fraction: in training, about this share of observations, rows and channels is dropped, others in every
             epoch.
         clock: "fitted" tells the model how long a typical interval and a typical series of the training part are;
@@ -103,7 +104,7 @@ class Result:
     validation: dict[str, float]  # of the validation part, same weights
     best_epoch: int
     epochs: int
-    seconds: float  # of this process; a run that was resumed took longer in all
+    seconds: float  # of all processes, if the run was interrupted and resumed
     history: History = field(repr=False)
 
 
@@ -155,6 +156,7 @@ def fit(
     home = Path(folder) if folder is not None and leads else None
     run, came_from = _identity(model, task, splits, config, seed), device_of(model)
     saved = world.by_first(lambda: checkpoint.load(home, run))
+    began -= 0.0 if saved is None else saved["seconds"]
 
     if config.clock == "fitted":
         fit_clock(model, list(splits.train.batches(config.batch_size)))
@@ -212,8 +214,9 @@ def fit(
                 bar.validated(task.monitor, history[-1][task.monitor])
                 if home is not None:
                     state = checkpoint.Checkpoint(
-                        run=run, epoch=epoch, history=history, model=model.state_dict(), best=best,
-                        average=averaged.state(), optimiser=optimiser.state_dict(),
+                        run=run, epoch=epoch, seconds=time.perf_counter() - began, history=history,
+                        model=model.state_dict(), best=best, average=averaged.state(),
+                        optimiser=optimiser.state_dict(),
                     )  # fmt: skip
                     write_log(history)  # first: a run that is killed between the two repeats the epoch
                     checkpoint.save(home, state)

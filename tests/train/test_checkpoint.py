@@ -63,8 +63,8 @@ def made(last: int = 0, **changes: Any) -> Checkpoint:
     weights = {"w": torch.arange(3.0) + last}
     history = [{"epoch": n, "loss": 1.0 / (n + 1)} for n in range(last + 1)]
     fields = {
-        "run": "r", "epoch": last, "history": history, "model": weights, "best": weights, "average": {},
-        "optimiser": {"state": {}, "param_groups": []},
+        "run": "r", "epoch": last, "seconds": 1.5, "history": history, "model": weights, "best": weights,
+        "average": {}, "optimiser": {"state": {}, "param_groups": []},
     }  # fmt: skip
     return Checkpoint(**fields | changes)  # type: ignore[typeddict-item]
 
@@ -98,7 +98,7 @@ from lformer.train import checkpoint
 def made(epoch):
     weights = {"w": torch.arange(3.0)}
     history = [{"epoch": n} for n in range(epoch + 1)]
-    return dict(run="r", epoch=epoch, history=history, model=weights, best=weights, average={},
+    return dict(run="r", epoch=epoch, seconds=1.0, history=history, model=weights, best=weights, average={},
                 optimiser={"state": {}, "param_groups": []})
 
 def save_and_be_killed(folder, moment):
@@ -226,8 +226,8 @@ def test_an_unreadable_sector_is_damage_too(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ([1, 2], "must hold run, epoch, history"),
-        ({k: v for k, v in made().items() if k != "best"}, "must hold run, epoch, history"),
+        ([1, 2], "must hold run, epoch, seconds, history"),
+        ({k: v for k, v in made().items() if k != "best"}, "must hold run, epoch, seconds, history"),
         (made(run=5), "run must be of type str, not int"),
         (made(epoch="0"), "epoch must be of type int, not str"),
         (made(model=[]), "model must be of type dict, not list"),
