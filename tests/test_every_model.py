@@ -39,7 +39,7 @@ VARIANTS: dict[str, list[dict[str, object]]] = {  # choices beside the defaults 
     "contiformer": [{"dynamics": "sigmoid", "depth": 2}],
     "rformer": [{"level": 3, "patches": "local"}, {"univariate": False, "shared": True, "mapped": False, "windows": 5}],
     "ncde": [{"path": "linear", "causal": True, "solver": "heun", "steps": 2}],
-    "nrde": [{"level": 1, "window": 1, "causal": True}],
+    "nrde": [{"level": 1, "window": 1, "causal": True}, {"level": 3}],
     "logncde": [{"causal": True, "time_in_path": False}],
 }
 SMALL: dict[str, dict[str, object]] = {  # sizes beside the width that cost time here

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from lformer import metrics
+from lformer.baselines.bound import Law, asks_for_numbers, check_bound, log_likelihood
 from lformer.baselines.model import full_precision
 from lformer.baselines.node import Backwards, LatentODE, LatentODEConfig
 from lformer.baselines.ode import Field, Solver
 from lformer.batch import IrregularBatch
-from lformer.draws import generator_on
 from lformer.tasks import Task
 
 SMALLEST_DEVIATION = 1e-6
@@ -36,22 +33,7 @@ class VariationalODEConfig(LatentODEConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_positive("samples")
-        if not self.noise > 0:
-            raise ValueError(f"noise must be greater than 0; got {self.noise}.")
-        if not self.kl_weight >= 0:
-            raise ValueError(f"kl_weight must be at least 0; got {self.kl_weight}.")
-
-
-class Law(NamedTuple):
-    """Independent normal laws."""
-
-    mean: Tensor  # (B, latent)
-    deviation: Tensor  # (B, latent), positive
-
-    def divergence(self) -> Tensor:
-        """From the standard normal law, of each number: (B, latent)."""
-        return 0.5 * (self.mean.square() + self.deviation.square() - 1) - self.deviation.log()
+        check_bound(self.samples, self.noise, self.kl_weight)
 
 
 class VariationalODE(LatentODE):
@@ -76,22 +58,18 @@ class VariationalODE(LatentODE):
 
     def training_loss(self, task: Task, batch: IrregularBatch) -> Tensor:
         """The negative bound, (); the loss of the task if the targets are classes."""
-        if task.error not in (metrics.squared, metrics.summed_squared):
+        if not asks_for_numbers(task):
             return task.loss(task.predict(self, batch), batch)
         whole, encoded = self.encode(batch)
-        backwards, targets = self.backwards(whole, encoded), task.encode(metrics.targets_of(batch))
-        scores = []
+        backwards, config = self.backwards(whole, encoded), self.config
+
+        def answers(z: Tensor) -> Tensor:
+            return self.asked_for(self.answer(self.trajectory(z, whole), whole, encoded), batch)
+
         with full_precision(backwards.rows.device):
             law = self.law(backwards)
-            size = (self.config.samples, *law.mean.shape)
-            draws = torch.randn(size, generator=generator_on(law.mean.device), device=law.mean.device)
-            for draw in draws.to(law.mean.dtype):
-                z = torch.addcmul(law.mean, law.deviation, draw)
-                y = self.asked_for(self.answer(self.trajectory(z, whole), whole, encoded), batch)
-                error = surprise(y, targets, self.config.noise)
-                scores.append(-metrics.mean_loss(error if task.error is metrics.squared else error.sum(-1), batch))
-        bound = torch.logsumexp(torch.stack(scores), dim=0) - math.log(self.config.samples)
-        return self.config.kl_weight * law.divergence().mean() - bound
+            likelihood = log_likelihood(answers, law.samples(config.samples), task, batch, config.noise)
+        return config.kl_weight * law.divergence().mean() - likelihood
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,8 +163,3 @@ def law(numbers: Tensor) -> Law:
     """(B, 2 latent) -> mean, and deviation as a magnitude."""
     mean, deviation = numbers.chunk(2, dim=-1)
     return Law(mean, deviation.abs().clamp(min=SMALLEST_DEVIATION))
-
-
-def surprise(prediction: Tensor, target: Tensor, noise: float) -> Tensor:
-    """-log of the normal density of each entry."""
-    return 0.5 * ((prediction - target) / noise).square() + math.log(noise) + 0.5 * math.log(2 * math.pi)

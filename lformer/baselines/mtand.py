@@ -4,30 +4,33 @@
     s_ij = (Q φ(τ_i)) · (K φ(t_j)) / √d        from moment i to row j, the same for all channels
     a_ic = Σ_j e^{s_ij} m_jc v_jc / Σ_j e^{s_ij} m_jc        m: what was observed, v: values
 
-Encoder: moments are R reference points spread evenly over a series; a GRU runs over them. Decoder: a GRU over latent
-points, and attention from the moments that are asked for to the reference points.
+Encoder: moments are R reference points spread evenly over a series; a GRU runs over them, and gives the law of a latent
+point at each. Decoder: a GRU over latent points, and attention from the moments that are asked for to the reference
+points.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from lformer.baselines.bound import Law, asks_for_numbers, check_bound, log_likelihood
 from lformer.baselines.model import BaselineConfig, Channels, Clock, Frame
 from lformer.batch import IrregularBatch
 from lformer.nn.attention import one_of
 from lformer.nn.rows import Encoded, Rows
+from lformer.tasks import Task
 
 PointsFrom = Literal["decoder", "encoder"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MTANDConfig(BaselineConfig):
-    """The defaults are those published for PhysioNet, with the mean of the latent points in place of samples.
+    """The defaults are those published for PhysioNet.
 
     The model reads channels, not embedded rows: of the embedder only "frames" is used, which makes `width` channels of
     a frame; `time_embedding` is not used.
@@ -44,6 +47,9 @@ class MTANDConfig(BaselineConfig):
         generator: units of the decoder's GRU, and of the hidden layer before the latent points.
         points: how rows are answered: by the "decoder", as queries are, or from the "encoder", with the rows' own times
             in place of the reference points (published for the classification of points).
+        samples: of the latent points, in training.
+        noise: standard deviation of a target around its answer.
+        kl_weight: of the divergence of the latent points from a standard normal law.
     """
 
     rows: Rows = "observed"
@@ -54,11 +60,15 @@ class MTANDConfig(BaselineConfig):
     latent: int = 16
     generator: int = 50
     points: PointsFrom = "decoder"
+    samples: int = 5
+    noise: float = 0.01
+    kl_weight: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("points", self.points, PointsFrom)
         self.require_positive("references", "heads", "latent", "generator")
+        check_bound(self.samples, self.noise, self.kl_weight)
         if self.time_width < 2 or self.time_width % self.heads:
             raise ValueError(
                 f"time_width must be at least 2 and a multiple of heads; got time_width={self.time_width}, "
@@ -66,18 +76,33 @@ class MTANDConfig(BaselineConfig):
             )
 
 
+class Seen(NamedTuple):
+    """What there is to attend to, and when."""
+
+    values: Tensor  # (B, L, W)
+    there: Tensor  # (B, L, W) 1 or 0
+    rows: Tensor  # (B, L, E) times of the rows
+    references: Tensor  # (B, R, E) times of the reference points
+    asked: Tensor  # (B, N, E) times of the queries, or of the rows
+
+
 class MTAND(Frame):
     """A series is answered from the last state of a GRU over its reference points, a query by the decoder.
 
     How a row is answered, `config.points` says.
 
-    Note: the published decoder is trained on samples of the latent points, with the importance-weighted bound and a
-    weight of its divergence that rises with the epochs. Here the latent points are their means, and the loss is that
-    of the task: the trainer has one loss for all models. Published reference points are the same for all series; here
-    they span each series, so that series may differ in length.
+    The decoder answers from the means of the latent points. Targets that are numbers are learned by the
+    importance-weighted bound over `samples` draws of the latent points, likelihood and divergence both divided by the
+    number of targets. Classes, and what is answered without a decoder, are learned by the loss of the task alone.
+
+    Note: the weight of the divergence is constant. The authors' is 0 for ten epochs and rises to 1 afterwards. A bound
+    is that of a whole batch, and each target counts alike; theirs is the mean over series. Their reference points are
+    the same for all series; here they span each series, so that series may differ in length.
     """
 
+    config: MTANDConfig
     recordable = True  # what it does depends on shapes alone, so its steps may be replayed as CUDA graphs
+    own_draws = True  # it draws from the generators of a run, never from those of the process
 
     def __init__(self, config: MTANDConfig) -> None:
         super().__init__(config)
@@ -92,7 +117,7 @@ class MTAND(Frame):
         else:
             self.both_ways = BothWays(D, D, config.depth)
         if self.decodes:
-            self.latent = nn.Sequential(nn.Linear(2 * D, G), nn.ReLU(), nn.Linear(G, config.latent))
+            self.latent = nn.Sequential(nn.Linear(2 * D, G), nn.ReLU(), nn.Linear(G, 2 * config.latent))
             self.generate = BothWays(config.latent, G, config.depth)
             self.attend_back = TimeAttention(config.time_width, config.heads, 2 * G, D)
         elif config.answer == "step":
@@ -100,21 +125,55 @@ class MTAND(Frame):
 
     def read(self, batch: IrregularBatch, encoded: Encoded) -> Tensor:
         """(B, D), (B, L, D) or (B, Q, D)"""
-        x = self.channels(encoded.rows)
-        clock = Clock.of(batch, self.rows.span)
-        rows = self.time(clock(batch.times).to(x.dtype))  # (B, L, E)
-        there = may_attend(self.config, batch, x)
-        if self.config.answer == "step" and not self.decodes:
-            return self.narrow(self.both_ways(self.attend(rows, rows, x, there), batch.lengths))
+        seen = self.see(batch, encoded)
+        if self.decodes:
+            return self.decode(self.law(seen).mean, seen)
+        if self.config.answer == "step":
+            attended = self.attend(seen.rows, seen.rows, seen.values, seen.there)
+            return self.narrow(self.both_ways(attended, batch.lengths))
+        return self.forwards(self.attended(seen))[0][:, -1]
+
+    def see(self, batch: IrregularBatch, encoded: Encoded) -> Seen:
+        """What a batch shows."""
+        x, clock = self.channels(encoded.rows), Clock.of(batch, self.rows.span)
         moments = torch.linspace(0, 1, self.references, device=x.device, dtype=clock.start.dtype)
-        references = self.time(clock(clock.start + moments * (clock.end - clock.start)).to(x.dtype))  # (B, R, E)
-        attended = self.attend(references, rows, x, there)  # (B, R, D)
-        if not self.decodes:
-            return self.forwards(attended)[0][:, -1]
-        full = attended.new_full((len(attended),), self.references, dtype=torch.int64)
-        generated = self.generate(self.latent(self.both_ways(attended, full)), full)  # (B, R, 2 G)
+        points = clock.start + moments * (clock.end - clock.start)
+        rows, references = (self.time(clock(times).to(x.dtype)) for times in (batch.times, points))
         asked = rows if batch.query_times is None else self.time(clock(batch.query_times).to(x.dtype))
-        return self.attend_back(asked, references, generated, torch.ones_like(generated))
+        return Seen(x, may_attend(self.config, batch, x), rows, references, asked)
+
+    def attended(self, seen: Seen) -> Tensor:
+        """(B, R, D), from the reference points to the rows."""
+        return self.attend(seen.references, seen.rows, seen.values, seen.there)
+
+    def law(self, seen: Seen) -> Law:
+        """Of the latent points, (B, R, latent)."""
+        numbers = self.latent(self.both_ways(self.attended(seen), self._all_references(seen)))
+        mean, log_variance = numbers.to(seen.values.dtype).chunk(2, dim=-1)
+        return Law(mean, torch.exp(log_variance / 2))
+
+    def decode(self, latent: Tensor, seen: Seen) -> Tensor:
+        """(B, R, latent) -> (B, N, D), at the moments that are asked for."""
+        generated = self.generate(latent, self._all_references(seen))  # (B, R, 2 G)
+        return self.attend_back(seen.asked, seen.references, generated, torch.ones_like(generated))
+
+    def training_loss(self, task: Task, batch: IrregularBatch) -> Tensor:
+        """The negative bound, (); the loss of the task if the targets are classes or nothing is decoded."""
+        if not (self.decodes and asks_for_numbers(task)):
+            return task.loss(task.predict(self, batch), batch)
+        whole, encoded = self.encode(batch)
+        seen, config = self.see(whole, encoded), self.config
+        law = self.law(seen)
+
+        def answers(latent: Tensor) -> Tensor:
+            return self.asked_for(self.answer(self.decode(latent, seen), whole, encoded), batch)
+
+        likelihood = log_likelihood(answers, law.samples(config.samples), task, batch, config.noise)
+        return config.kl_weight * law.divergence().sum() / task.weight(batch).clamp(min=1) - likelihood
+
+    def _all_references(self, seen: Seen) -> Tensor:
+        """(B,) how many there are of each series."""
+        return torch.full((len(seen.values),), self.references, device=seen.values.device)
 
 
 def may_attend(config: BaselineConfig, batch: IrregularBatch, x: Tensor) -> Tensor:

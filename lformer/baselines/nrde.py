@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from lformer.baselines.controlled import Controlled, ControlledConfig, Path, mlp
-from lformer.baselines.log_signature import LEVELS, log_signature, size
+from lformer.baselines.log_signature import log_signature, size
+
+MOST_NUMBERS = 10_000  # of a log-signature of level 3, which grows as d³; a field has `width * inner` weights for each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,18 +19,20 @@ class WindowedConfig(ControlledConfig):
     """Of models driven by log-signatures.
 
     Attributes:
-        level: 1 or 2, of the log-signatures.
+        level: 1 or 2, of NRDE also 3, of the log-signatures.
         window: rows of a window; the last one of a window is the first of the next.
     """
 
+    levels: ClassVar[tuple[int, ...]] = (1, 2)  # there are
     level: int = 2
     window: int = 4
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_positive("window")
-        if self.level not in LEVELS:
-            raise ValueError(f"level must be 1 or 2; got {self.level}.")
+        if self.level not in self.levels:
+            *others, last = map(str, self.levels)
+            raise ValueError(f"level must be {', '.join(others)} or {last}; got {self.level}.")
 
 
 class Windowed(Controlled):
@@ -75,6 +80,8 @@ class Windowed(Controlled):
 class NRDEConfig(WindowedConfig):
     """See `WindowedConfig`."""
 
+    levels: ClassVar[tuple[int, ...]] = (1, 2, 3)
+
 
 class NRDE(Windowed):
     """The field is linear in ℓ: F(h) ℓ, with F(h) an MLP of shape (D, β)."""
@@ -83,7 +90,13 @@ class NRDE(Windowed):
 
     def __init__(self, config: NRDEConfig) -> None:
         super().__init__(config)
-        self.field = LinearField(config.width, size(self.dimensions, config.level), config.inner, config.depth)
+        numbers = size(self.dimensions, config.level)
+        if config.level == 3 and numbers > MOST_NUMBERS:
+            raise ValueError(
+                f"log-signatures of level 3 of a path in {self.dimensions} dimensions have {numbers:,} numbers, "
+                f"more than {MOST_NUMBERS:,}; take level=2 or fewer channels."
+            )
+        self.field = LinearField(config.width, numbers, config.inner, config.depth)
 
 
 class LinearField(nn.Module):

@@ -28,11 +28,13 @@ class StateSpaceConfig(BaselineConfig):
         norm: of the rows before each recurrence, without weights of its own: "layer", each row by itself, which holds
             for any batch; "batch", each channel over all valid rows of the batch, as LRU and S5 were published.
         dropout: share of what a block adds that is dropped in training, before and behind its gated linear unit.
+        state_rate: of the parameters of a state space that weight decay leaves alone, as a share of the learning rate.
     """
 
     state: int = 64
     norm: Norm = "layer"
     dropout: float = 0.0
+    state_rate: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,6 +42,8 @@ class StateSpaceConfig(BaselineConfig):
         self.require_positive("state")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1; got {self.dropout}.")
+        if not self.state_rate > 0:
+            raise ValueError(f"state_rate must be above 0; got {self.state_rate}.")
 
 
 class Moments(NamedTuple):
@@ -55,6 +59,7 @@ class Recurrence(nn.Module):
     """One layer: (B, L, D) rows and (B, L) how far each is from the row before, in typical intervals -> (B, L, D)."""
 
     undecayed: tuple[str, ...] = ()  # parameters that weight decay leaves alone: they set the pace, not the size
+    undecayed_rate = 1.0  # at which these learn, as a share of the learning rate
 
     def forward(self, x: Tensor, intervals: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} must say how rows follow each other.")
@@ -140,6 +145,9 @@ class StateSpaceModel(BaselineModel):
     def __init__(self, config: StateSpaceConfig) -> None:
         super().__init__(config)
         self.blocks = nn.ModuleList(self.block() for _ in range(config.depth))
+        for module in self.modules():
+            if isinstance(module, Recurrence):
+                module.undecayed_rate = config.state_rate
 
     def block(self) -> nn.Module:
         """A new block, called with rows (B, N, D), what is valid (B, N), and how to run its recurrence."""

@@ -49,7 +49,8 @@ class TrainConfig:
         epoch_steps: least number of steps of an epoch. A small training part is gone through several times in one, so
             that schedule, patience and the number of validations do not depend on how many series there are.
         batch_size: series per step, of all processes together.
-        lr: of Adam, betas 0.9 and 0.999.
+        lr: of Adam, betas 0.9 and 0.999. Parameters that a module names as `undecayed` learn at `undecayed_rate` times
+            this rate, if it has such a number.
         weight_decay: of Adam (decoupled if not 0); the paper has none. Parameters that a module names as `undecayed`
             are left out.
         schedule: "constant" (paper) or "cosine" down to 0 over all epochs.
@@ -194,8 +195,9 @@ def fit(
                         raise DivergedError(_explosion(model, batch, value, epoch, n, config), history)
                     if config.clip is not None:
                         nn.utils.clip_grad_norm_(model.parameters(), config.clip)
+                    share = rate_share(epoch * steps + n, config.epochs * steps, config)
                     for group in optimiser.param_groups:
-                        group["lr"] = config.lr * rate_share(epoch * steps + n, config.epochs * steps, config)
+                        group["lr"] = config.lr * group["rate"] * share
                     optimiser.step()
                     averaged.add(epoch * steps + n)
                     losses.append(loss)
@@ -282,16 +284,26 @@ def rate_share(step: int, total: int, config: TrainConfig) -> float:
 def _adam(model: nn.Module, config: TrainConfig, device: torch.device) -> torch.optim.Optimizer:
     kind = torch.optim.AdamW if config.weight_decay else torch.optim.Adam
     fused = device.type in ("cpu", "cuda")
-    groups = _decay_groups(model, config.weight_decay) if config.weight_decay else list(model.parameters())
-    return kind(groups, lr=config.lr, weight_decay=config.weight_decay, fused=fused)
+    return kind(_groups(model, config.weight_decay), lr=config.lr, fused=fused)
 
 
-def _decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """All parameters, those apart that a module names as `undecayed`, as rates and steps are: 0 means nothing there."""
-    spared = {id(getattr(module, name)) for module in model.modules() for name in getattr(module, "undecayed", ())}
-    decayed = {"params": [p for p in model.parameters() if id(p) not in spared], "weight_decay": weight_decay}
-    undecayed = {"params": [p for p in model.parameters() if id(p) in spared], "weight_decay": 0.0}
-    return [decayed, undecayed] if spared else [decayed]
+def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """All parameters, together where weight decay and `rate`, a share of the learning rate, are the same.
+
+    Those apart that a module names as `undecayed`, as rates and steps are: 0 means nothing there.
+    """
+    spared = {
+        id(getattr(module, name)): float(getattr(module, "undecayed_rate", 1.0))
+        for module in model.modules()
+        for name in getattr(module, "undecayed", ())
+    }
+    found: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for p in model.parameters():
+        found.setdefault((0.0 if id(p) in spared else weight_decay, spared.get(id(p), 1.0)), []).append(p)
+    return [
+        {"params": found[decay, rate], "weight_decay": decay, "rate": rate}
+        for decay, rate in sorted(found, reverse=True)
+    ]
 
 
 def _batches(part: Part, config: TrainConfig, passes: range) -> Iterator[IrregularBatch]:

@@ -11,7 +11,8 @@ from torch.distributions import Normal, kl_divergence
 
 from lformer import IrregularBatch, tasks
 from lformer.baselines import OODE, RODE, OODEConfig, RODEConfig
-from lformer.baselines.latent_ode import Law, VariationalODE
+from lformer.baselines.bound import Law
+from lformer.baselines.latent_ode import VariationalODE
 from lformer.draws import Draws, drawing_from
 
 INTERVAL, SPAN = 2.5, 120.0  # typical ones

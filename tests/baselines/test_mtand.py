@@ -1,16 +1,19 @@
 """mTAND: attention by time, a softmax per channel, against the same computed entry by entry."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from helpers import irregular_arrays, irregular_batch, relative_error
 from torch import Tensor
+from torch.distributions import Normal, kl_divergence
 
-from lformer import IrregularBatch
+from lformer import IrregularBatch, tasks
 from lformer.baselines import MTAND, MTANDConfig
 from lformer.baselines.model import Clock
 from lformer.baselines.mtand import BothWays, TimeFeatures, averages
+from lformer.draws import Draws, drawing_from
 
 TIGHT = 1e-10
 
@@ -177,10 +180,73 @@ def test_times_of_rows_are_between_0_and_1() -> None:
         assert float(found.max()) <= 1.0
 
 
+def with_targets(answer: str, seed: int = 0) -> IrregularBatch:
+    """Two numbers wherever they are asked for, some of them missing."""
+    batch, g = irregular_batch(B=3, L=9, seed=seed), torch.Generator().manual_seed(seed)
+    if answer == "query":
+        batch = batch.with_queries(torch.tensor([-0.1, 0.0, 0.4, 1.2]).double() * (batch.times[:, -1:] + 1))
+    size = (3, 4 if answer == "query" else batch.times.shape[1], 2)
+    counted = torch.rand(size, generator=g) < 0.7
+    if answer == "step":
+        counted &= batch.valid[..., None]
+    return replace(batch, targets=torch.randn(size, generator=g).double(), targets_observed=counted)
+
+
+@pytest.mark.parametrize("answer", ["step", "query"])
+def test_numbers_are_learned_by_the_bound(answer: str) -> None:
+    """Likelihood and divergence over the number of targets; a density for each sample by hand."""
+    model, batch = build(answer, noise=0.5, kl_weight=0.3, samples=4), with_targets(answer)
+    task = tasks.regress_points(2) if answer == "step" else tasks.records("extrapolate", 2, "query")
+    torch.manual_seed(7)
+    found = model.training_loss(task, batch)
+    torch.manual_seed(7)
+    seen = model.see(*model.encode(batch))
+    law, count = model.law(seen), int(batch.targets_observed.sum())
+    divergence = kl_divergence(Normal(*law), Normal(torch.zeros(4).double(), torch.ones(4).double())).sum() / count
+    assert law.mean.shape == (3, 7, 4)
+    weights = []
+    for draw in torch.randn(4, 3, 7, 4).double():
+        y = model.head(model.decode(law.mean + law.deviation * draw, seen))
+        density = Normal(y, 0.5).log_prob(batch.targets)[batch.targets_observed].sum() / count
+        weights.append(torch.exp(density - 0.3 * divergence))
+    assert relative_error(found, -torch.log(sum(weights) / 4)) < 1e-6
+    model.zero_grad()
+    found.backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert bool(parameter.grad.any()), name
+    assert bool(model.latent[-1].weight.grad.any(dim=1).all())  # means and variances alike
+
+
+def test_answers_draw_nothing_and_losses_draw_from_the_run() -> None:
+    model, batch, draws = build(), with_targets("query"), Draws(torch.device("cpu"))
+    task, answers, losses = tasks.records("extrapolate", 2, "query"), [], []
+    for one, seed in ((batch, 3), (batch.padded(40, 8, targets="query"), 3), (batch, 4)):
+        torch.manual_seed(len(losses))
+        draws.seed(seed)
+        with drawing_from(draws):
+            answers.append(model(one)[:, :4])
+            losses.append(model.training_loss(task, one))
+    assert relative_error(answers[1], answers[0]) < TIGHT
+    assert torch.equal(answers[2], answers[0])
+    assert relative_error(losses[1], losses[0]) < TIGHT
+    assert relative_error(losses[2], losses[0]) > 1e-3
+
+
+def test_what_is_not_decoded_is_learned_by_the_loss_of_the_task() -> None:
+    batch = replace(irregular_batch(B=3, L=9), targets=torch.tensor([0, 1, 1]))
+    model, task = build("series"), tasks.classify(2)
+    assert torch.equal(model.training_loss(task, batch), task.loss(model(batch), batch))
+    rows, points = with_targets("step"), build("step", points="encoder")
+    task = tasks.regress_points(2)
+    assert torch.equal(points.training_loss(task, rows), task.loss(points(rows), rows))
+
+
 def test_impossible_sizes_are_refused() -> None:
     for change, says in (
         ({"heads": 3}, "multiple of heads; got time_width=128, heads=3"),
         ({"references": 0}, "references must be at least 1; got 0"),
+        ({"samples": 0}, "samples must be at least 1; got 0"),
         ({"points": "both"}, "'decoder', 'encoder'; got 'both'"),
     ):
         with pytest.raises(ValueError, match=says):

@@ -168,7 +168,7 @@ def test_level_1_with_windows_of_one_row_is_a_controlled_equation_on_straight_pi
     assert relative_error(built(batch)[batch.valid], expected[batch.valid]) < TIGHT
 
 
-@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("level", [1, 2, 3])
 def test_a_constant_field_moves_by_the_sum_of_log_signatures(level: int) -> None:
     """Level 1 of which is the way of the path."""
     built = build(NRDE, NRDEConfig, level=level, window=3)
@@ -238,3 +238,10 @@ def test_fields_begin_small_and_a_penalty_keeps_them_so() -> None:
 def test_choices_that_there_are_not_are_refused(change: dict[str, object], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         LogNCDEConfig(inputs=3, outputs=2, **change)
+
+
+def test_nrde_has_level_3_unless_there_are_too_many_channels() -> None:
+    with pytest.raises(ValueError, match=r"level must be 1, 2 or 3; got 4"):
+        NRDEConfig(inputs=3, outputs=2, level=4)
+    with pytest.raises(ValueError, match=r"level 3 of a path in 41 dimensions have 23,821 numbers, more than 10,000"):
+        NRDE(NRDEConfig(inputs=40, outputs=2, level=3))

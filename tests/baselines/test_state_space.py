@@ -138,12 +138,35 @@ def test_one_group_where_nothing_is_spared() -> None:
     assert math.prod(len(group["params"]) for group in groups) > 0
 
 
+@pytest.mark.parametrize("name", ["lru", "s5", "mamba"])
+@pytest.mark.parametrize("weight_decay", [0.0, 1e-6])
+def test_a_state_space_learns_at_a_rate_of_its_own(name: str, weight_decay: float) -> None:
+    """The first step of Adam moves a parameter by the learning rate, whatever its gradient."""
+    splits = data.load("spiral-0.02", seed=3, steps=1)
+    config = TrainConfig(epochs=1, batch_size=1000, lr=1e-2, weight_decay=weight_decay, precision="float64")
+    model = build(name, "query", inputs=2, state_rate=0.25)
+    before = {key: p.detach().clone() for key, p in model.named_parameters()}
+    fit(model, tasks.trajectory(), splits, replace(config, device="cpu"), progress=False)
+    slow = 0
+    for key, p in model.named_parameters():
+        of_state = "recurrence" in key and key.rpartition(".")[2] in UNDECAYED[name]
+        slow += of_state
+        moved = float((p.detach() - before[key]).abs().max())
+        assert moved == pytest.approx(0.25e-2 if of_state else 1e-2, rel=0.05), key  # but for epsilon
+    assert slow == 2 * len(UNDECAYED[name])
+
+
+def test_a_rate_that_learns_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"state_rate must be above 0; got 0\.0"):
+        build("s5", state_rate=0.0)
+
+
 class _StoppedError(Exception):
     pass
 
 
 def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
-    """With weight decay, dropout and batch norm: groups of the optimiser, random numbers and running moments."""
+    """With weight decay, two rates, dropout and batch norm: groups of the optimiser, draws and running moments."""
     splits = data.load("spiral-0.02", seed=3, steps=10)
     config = replace(recipe("spiral-0.02").train, epochs=3, device="cpu", weight_decay=0.1)
     seen: list[float] = []
@@ -154,7 +177,7 @@ def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path: Path
             raise _StoppedError
 
     def run(folder: Path | None = None, report: Report | None = None) -> tuple[dict[str, Tensor], list[float]]:
-        choices = {"inputs": 2, "outputs": 2, "norm": "batch", "dropout": 0.2, "depth": 1}
+        choices = {"inputs": 2, "outputs": 2, "norm": "batch", "dropout": 0.2, "depth": 1, "state_rate": 0.5}
         with seeded(3):
             model = build("lru", "query", **choices).float()
         result = fit(model, tasks.trajectory(), splits, config, folder=folder, progress=False, report=report)

@@ -100,6 +100,9 @@ def test_the_published_table_of_the_uea_sets() -> None:
             assert steps["batch_size"] == (20 if model == "rformer" else 32)
             assert steps.get("epoch_steps", math.nan) == 1000 or model == "rformer"
             TrainConfig(**steps)
+            assert settings(model, dataset, "classify").model.get("state_rate", 1.0) == 1.0
+    swinging = settings("s5", "pendulum", "regress-points")
+    assert (swinging.train["lr"], swinging.train["lr"] * swinging.model["state_rate"]) == (1.2e-2, 3e-3)
     rough = settings("rformer", "motor-imagery", "classify")
     assert {n: rough.model[n] for n in ("windows", "level", "patches", "univariate", "heads")} == {
         "windows": 200, "level": 2, "patches": "local", "univariate": True, "heads": 3
