@@ -88,6 +88,7 @@ def test_what_shorter_series_call_too_slow_is_not_begun(tmp_path: Path, monkeypa
     assert begun == [("lformer", 16), ("gru", 16), ("lformer", 64), ("lformer", 256), ("lformer", 4096), ("gru", 64),
                      ("gru", 256)]  # fmt: skip
     assert len(found["probes"]) == 6
+    assert [EveryConfig(length=n).probes() for n in (12, 512)] == [(), (16, 32)]
     assert "OOT: a step was expected to take more than 20 s." in every.words(found)
     late = every.run(EveryConfig(length=4096, deadline=-1.0, folder=tmp_path))
     assert {c["note"] for c in late["cells"]} == {"not reached"}

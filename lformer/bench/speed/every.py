@@ -55,13 +55,18 @@ class EveryConfig:
         call, run = LIMITS[self.device]
         return Limits(call if self.limit is None else self.limit, run if self.deadline is None else self.deadline)
 
+    def probes(self) -> tuple[int, ...]:
+        """Short lengths to judge the one asked for by: several, since from one alone growth is taken to be quadratic."""
+        short = {max(SHORTEST, self.length // part) for part in (256, 64, 16)}
+        return tuple(n for n in sorted(short) if n < self.length)
+
     def sweep(self) -> SpeedConfig:
         """Steps as they are and, on a GPU, as CUDA graphs; a few short lengths tell which of them can be afforded."""
         return SpeedConfig(
             lengths=(self.length,), batches=(self.batch,), models=("lformer", *peers.trained()), device=self.device,
             works=(STEP, REPLAY) if self.device == "cuda" else (STEP,), budget=self.budget, limit=self.limits().call,
             deadline=self.limits().run,
-            probes=tuple(n for n in (self.length // 256, self.length // 64, self.length // 16) if n >= SHORTEST),
+            probes=self.probes(),
         )  # fmt: skip
 
 
