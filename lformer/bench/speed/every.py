@@ -56,7 +56,7 @@ class EveryConfig:
         return Limits(call if self.limit is None else self.limit, run if self.deadline is None else self.deadline)
 
     def probes(self) -> tuple[int, ...]:
-        """Short lengths to judge the one asked for by: several, since from one alone growth is taken to be quadratic."""
+        """Short lengths to judge the one asked for by; several, since growth from one alone counts as quadratic."""
         short = {max(SHORTEST, self.length // part) for part in (256, 64, 16)}
         return tuple(n for n in sorted(short) if n < self.length)
 
