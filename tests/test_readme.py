@@ -72,8 +72,8 @@ def test_what_the_readme_says_of_simple_models_is_in_the_records() -> None:
 
 
 def test_the_speed_tables_are_the_committed_records() -> None:
-    models = speed_page.records_of_models(ROOT)
-    assert speed_page.filled(SPEED, record("speed/cpu.json"), record("speed/cuda.json"), models) == SPEED
+    models, scales = (speed_page.records_of(ROOT, study) for study in ("models", "scaling"))
+    assert speed_page.filled(SPEED, record("speed/cpu.json"), record("speed/cuda.json"), models, scales) == SPEED
 
 
 def test_the_figures_of_a_gpu_are_the_committed_record() -> None:

@@ -10,4 +10,5 @@ def fill(text: str, name: str, body: str) -> str:
     _, closed, after = rest.partition(end)
     if not (found and closed):
         raise ValueError(f"a page needs the marks {begin} and {end}, in this order, around its {name}.")
-    return f"{before}{begin}\n\n{body}\n\n{end}{after}"
+    inside = f"\n\n{body}\n\n" if body else "\n"
+    return f"{before}{begin}{inside}{end}{after}"

@@ -6,7 +6,7 @@ by other kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -20,6 +20,9 @@ from lformer.batch import IrregularBatch
 from lformer.nn import LFormer, LFormerConfig, LiquidGatedAttention
 
 FEATURES, CLASSES, WIDTH, DEPTH, HEADS = 12, 7, 64, 2, 4
+# Beside width and depth: R-ODE has hidden layers of the common width, and with 34,425 parameters the paper's 34.56 K.
+SIZES: dict[str, dict[str, int]] = {"r-ode": {"units": WIDTH, "latent": WIDTH // 2}}
+PACKAGES = {"node": "torchdiffeq", "r-ode": "torchdiffeq", "o-ode": "torchdiffeq"}  # that baselines need
 
 
 class Sequence(nn.Module):
@@ -98,12 +101,18 @@ def build(name: str) -> nn.Module:
     if name in PEERS:
         return PEERS[name].build()
     model, config = BASELINES[name]
-    return model(config(inputs=FEATURES, outputs=CLASSES, width=WIDTH, depth=DEPTH))
+    return model(config(inputs=FEATURES, outputs=CLASSES, width=WIDTH, depth=DEPTH, **SIZES.get(name, {})))
 
 
 def trained() -> list[str]:
     """The baselines that are trained: those that have a step to be timed."""
     return [name for name, baseline in BASELINES.items() if not issubclass(baseline.model, FittedAtOnce)]
+
+
+def installed(names: Iterable[str], device: str = "cpu") -> tuple[str, ...]:
+    """Those of them that can run here with the packages that there are."""
+    here = available(device)
+    return tuple(n for n in names if n in here and (n not in PACKAGES or find_spec(PACKAGES[n])))
 
 
 def available(device: str = "cpu") -> list[str]:

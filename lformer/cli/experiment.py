@@ -59,14 +59,25 @@ def speed(
         typer.Option(
             help="Any of lformer, lformer-causal, gru, transformer (these if not given), lformer-plain, "
             "lformer-plain-causal, the baselines and, if installed, mambapy; on a GPU also mamba-ssm and simple-gla. "
-            "all: a study of its own, one training step of every trained model at one length, 4096 if not given."
+            "all: a study of its own, one training step of every trained model at one length, 4096 if not given. "
+            "scaling: another, training steps of models that solve equations and of others against length."
         ),
     ] = None,
     limit: Annotated[
         float | None,
-        typer.Option(help="Seconds one call may take before longer series are given up; 20 on a CPU, 2 on a GPU."),
+        typer.Option(
+            help="Seconds one call may take before longer series are given up; 20 on a CPU, 2 on a GPU; with all 15 "
+            "and 4, with scaling 10 and 4."
+        ),
     ] = None,
-    memory: Annotated[float, typer.Option(help="GiB one call may take, likewise; on a GPU what there is.")] = 12.0,
+    deadline: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds after which nothing new is begun; none on a CPU, 150 on a GPU; with all 600 and 110, with "
+            "scaling 240 and 70."
+        ),
+    ] = None,
+    memory: Annotated[float, typer.Option(help="GiB one call may take on a CPU, likewise.")] = 12.0,
     system_allocator: Annotated[
         bool, typer.Option("--system-allocator", help="Let the C library return freed memory to the system.")
     ] = False,
@@ -77,15 +88,19 @@ def speed(
         if models == "all":
             sizes = {"length": lengths, "batch": batches}
             one = {name: _numbers(text)[0] for name, text in sizes.items() if text}
-            _speed_every({"device": device, "folder": out} | one, quick)
+            _speed_every({"device": device, "folder": out} | _said(limit=limit, deadline=deadline) | one, quick)
             return
-        given = {
-            "lengths": lengths and _numbers(lengths),
-            "models": models and tuple(models.split(",")),
-            "limit": limit,
-            "folder": out,
-        }
-        given = {name: value for name, value in given.items() if value is not None}
+        if models == "scaling":
+            said = _said(
+                lengths=lengths and _numbers(lengths), batch=batches and _numbers(batches)[0], limit=limit,
+                deadline=deadline, memory=memory if device == "cpu" else None, folder=out,
+            )  # fmt: skip
+            _speed_scaling(device, said, quick)
+            return
+        given = _said(
+            lengths=lengths and _numbers(lengths), models=models and tuple(models.split(",")), limit=limit,
+            deadline=deadline, folder=out,
+        )  # fmt: skip
         if device == "cpu":
             allocator = "system" if system_allocator else "keep"
             given |= {"batches": _numbers(batches)} if batches else {}
@@ -145,6 +160,28 @@ def _speed_every(given: dict[str, Any], quick: bool) -> None:
     console.print(every.words(record), highlight=False)
     console.print(markdown(every.table(record)), highlight=False, markup=False)
     console.print(f"Record: {every.path(config)}")
+
+
+def _speed_scaling(device: Literal["cpu", "cuda"], given: dict[str, Any], quick: bool) -> None:
+    from lformer.bench.layout import markdown
+    from lformer.bench.speed import figures, scaling
+
+    config = scaling.ScalingConfig.on(device, quick, **given)
+    with console.status("measuring") as status:
+        record = scaling.run(config, lambda cell: status.update(f"length {cell.length:,}: {cell.model}"))
+    console.print(scaling.words(record), highlight=False, markup=False)
+    console.print(markdown(scaling.table(record)), highlight=False, markup=False)
+    path = scaling.path(config)
+    try:
+        figures.draw_scaling(path.with_suffix(".png"), record)
+    except ImportError as error:  # the record is what matters, and a figure can be drawn from it elsewhere
+        console.print(str(error), markup=False)
+    console.print(f"Record and figure: {path}, .png")
+
+
+def _said(**choices: Any) -> dict[str, Any]:
+    """Those that were made."""
+    return {name: value for name, value in choices.items() if value is not None}
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from lformer.baselines import BASELINES
+from lformer.batch import IrregularBatch
 from lformer.bench import peers
-from lformer.bench.speed import cpu, timing
-from lformer.bench.speed.cells import Cell, growth_exponent, summary
-from lformer.bench.speed.sweep import TIME_OVER, SpeedConfig, hopeless, sweep
+from lformer.bench.speed import anchors, cpu, timing
+from lformer.bench.speed import sweep as sweeping
+from lformer.bench.speed.cells import REPLAY, Cell, Work, growth_exponent, summary
+from lformer.bench.speed.sweep import TIME_OVER, SpeedConfig, cheapest_first, hopeless, sweep
 from lformer.bench.speed.tables import table
 from lformer.bench.speed.timing import Budget, LiveBytes, Measured, attempt, call, measure
 
@@ -58,6 +60,9 @@ def test_a_cell_is_given_up_when_the_ones_before_say_so() -> None:
     assert hopeless([cell("x", 256, 6.0), cell("x", 512, 6.0)], 1024, config) == "OOT"  # flat: linear at least
     assert hopeless([cell("x", 512, 0.1, 2**30)], 1024, config) == "OOM"
     assert hopeless([cell("x", 512, None, None, "OOM")], 1024, config) == "OOM"
+    grown = [cell("x", 256, 0.1, 2**26), cell("x", 512, 0.1, 2**28)]
+    assert hopeless(grown, 1024, config) == ""
+    assert hopeless(grown, 2048, config) == "OOM"  # quadratic so far
     failed = cell("x", 512, None, None, "failed: once")
     assert hopeless([failed], 1024, config) == ""  # another length may work
     assert hopeless([cell("x", 256, 3.0), failed], 1024, config) == "OOT"
@@ -129,6 +134,47 @@ def test_every_peer_answers_and_learns(name: str) -> None:
     assert found.peak_bytes > 40 * 2 * peers.WIDTH * 4
     assert len(seen) >= 2 * len(hooks)  # warm-up and one call, every parameter
     assert all(p.grad is None for p in model.parameters())  # the next call begins with the same memory
+
+
+def test_the_cheapest_call_is_next_and_a_slow_model_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    rate = {"LFormer": 1e-3, "GRU": 2e-2, "Transformer": 1.0}  # seconds of a row
+    budgets: dict[tuple[str, int, str], Budget] = {}
+
+    def timed(model: torch.nn.Module, data: IrregularBatch, work: Work, config: SpeedConfig) -> Measured:
+        name, length = type(model).__name__, data.values.shape[1]
+        budgets[name, length, work] = config.budget
+        return Measured(1e-5 if work == REPLAY else rate[name] * length, 100)
+
+    monkeypatch.setattr(sweeping, "_measured", timed)
+    config = SpeedConfig(
+        lengths=(64, 128), probes=(16,), batches=(2,), models=("lformer", "gru", "transformer"),
+        works=("training step", REPLAY), limit=100.0, budget=ONCE,
+    )  # fmt: skip
+    found = list(cheapest_first(config))
+    steps = [(c.model, c.length, c.note) for c in found if c.work != REPLAY]
+    assert steps == [
+        ("lformer", 16, ""), ("gru", 16, ""), ("transformer", 16, ""), ("lformer", 64, ""), ("lformer", 128, ""),
+        ("gru", 64, ""), ("gru", 128, ""), ("transformer", 64, "OOT"), ("transformer", 128, "OOT"),
+    ]  # fmt: skip
+    replays = [(c.model, c.length, c.note) for c in found if c.work == REPLAY]
+    assert sorted(r for r in replays if r[0] == "lformer") == [("lformer", 64, ""), ("lformer", 128, "")]
+    assert {note for name, _, note in replays if name != "lformer"} == {timing.NOT_RECORDED}  # they do not say they may
+    order = [(c.model, c.length, c.work) for c in found]
+    assert order.index(("lformer", 64, REPLAY)) > order.index(("lformer", 64, "training step"))
+    assert budgets["LFormer", 16, "training step"] == sweeping.PROBE
+    assert budgets["LFormer", 64, "training step"] == ONCE
+    assert budgets["GRU", 128, "training step"] == ONCE._replace(warm_up=1)  # expected to take seconds
+
+
+def test_r_ode_has_about_the_papers_parameters() -> None:
+    published = anchors.PAPER["r-ode"].parameters
+    assert sum(p.numel() for p in peers.build("r-ode").parameters()) == pytest.approx(published, rel=0.005)
+
+
+def test_a_model_whose_package_is_missing_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert peers.installed(("r-ode", "lformer", "mamba-ssm")) == ("r-ode", "lformer")
+    monkeypatch.setitem(peers.PACKAGES, "r-ode", "no_such_package")
+    assert peers.installed(("r-ode", "lformer")) == ("lformer",)
 
 
 def test_no_peer_has_the_name_of_a_baseline() -> None:

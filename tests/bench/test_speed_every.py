@@ -12,9 +12,9 @@ from lformer.baselines import BASELINES, FittedAtOnce
 from lformer.bench import peers
 from lformer.bench.layout import markdown
 from lformer.bench.speed import __main__ as door
-from lformer.bench.speed import every, page
+from lformer.bench.speed import every, page, sweep
 from lformer.bench.speed.every import EveryConfig
-from lformer.bench.speed.timing import Budget
+from lformer.bench.speed.timing import Budget, Measured
 from lformer.cli import app
 
 TRAINED = [name for name, entry in BASELINES.items() if not issubclass(entry.model, FittedAtOnce)]
@@ -72,6 +72,30 @@ def test_a_step_as_a_graph_is_measured_on_a_gpu_alone(monkeypatch: pytest.Monkey
     assert EveryConfig(device="cuda").sweep().works == ("training step", "replayed step")
 
 
+def test_what_shorter_series_call_too_slow_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(every.peers, "trained", lambda: ["gru"])
+    seconds = {"lformer": 1e-4, "gru": 1e-2}  # of a row
+    begun: list[tuple[str, int]] = []
+
+    def timed(model: torch.nn.Module, data: Any, work: str, config: Any) -> Measured:
+        name = "gru" if type(model).__name__ == "GRU" else "lformer"
+        begun.append((name, data.values.shape[1]))
+        return Measured(seconds[name] * data.values.shape[1], 100)
+
+    monkeypatch.setattr(sweep, "_measured", timed)
+    found = every.run(EveryConfig(length=4096, limit=20.0, folder=tmp_path))
+    assert [(c["model"], c["note"]) for c in found["cells"]] == [("lformer", ""), ("gru", "OOT")]
+    assert begun == [("lformer", 16), ("gru", 16), ("lformer", 64), ("lformer", 256), ("lformer", 4096), ("gru", 64),
+                     ("gru", 256)]  # fmt: skip
+    assert len(found["probes"]) == 6
+    assert [EveryConfig(length=n).probes() for n in (12, 512)] == [(), (16, 32)]
+    assert "OOT: a step was expected to take more than 20 s." in every.words(found)
+    late = every.run(EveryConfig(length=4096, deadline=-1.0, folder=tmp_path))
+    assert {c["note"] for c in late["cells"]} == {"not reached"}
+    assert "Not reached: not begun within -1 s." in every.words(late)
+    assert every.table(late)[1][2] == "not reached"
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about a machine without a CUDA device")
 def test_without_a_gpu_the_study_says_so() -> None:
     with pytest.raises(ValueError, match="there is no CUDA device here"):
@@ -79,15 +103,17 @@ def test_without_a_gpu_the_study_says_so() -> None:
 
 
 def test_the_page_shows_the_records_that_there_are(record: dict[str, Any], tmp_path: Path) -> None:
-    assert page.records_of_models(tmp_path) == []
+    assert page.records_of(tmp_path, "models") == {}
     (tmp_path / page.RECORDS).mkdir(parents=True)
     (tmp_path / page.RECORDS / "models-cpu.json").write_text(json.dumps(record))
-    assert page.records_of_models(tmp_path) == [record]
-    shown = page.models_part([record])
+    assert page.records_of(tmp_path, "models") == {"cpu": record}
+    shown = page.models_part({"cpu": record})
     assert markdown(every.table(record)) in shown
     assert f"{torch.get_num_threads()} threads" in shown
     assert "batch 2, 12 rows of 12 features; width 64, depth 2" in shown
-    assert page.models_part([]) == page.NOT_MEASURED
+    assert "r-ode with units 64 and latent 32" in shown
+    assert "OOT" not in shown
+    assert page.models_part({}) == ""
 
 
 def test_both_commands_run_it(

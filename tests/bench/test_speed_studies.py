@@ -204,6 +204,8 @@ def test_the_tables_show_figures_anchors_the_paper_and_what_failed() -> None:
         ["lformer-plain", "111,383", "8,000", "", "", "", "failed", "", "4,653"],
         ["mamba ‡", "", "", "", "13,700", "", "", "21,500", "8,975"],
     ]
+    slow = tables.throughput_table([Rate("r-ode", "tf32", "eager", 16, 4096, 34_425, 1.0, 16.0)])
+    assert slow[1] == ["r-ode", "34,425", "16", "", "", "", "", "", "2.46"]
     million = tables.million_table([Cell("lformer", "training step", 1, 2**20, 0.012, 3 * 2**29)])
     assert million[1] == ["lformer", "1,048,576", "12 ms", "1.50 GiB"]
 
@@ -225,7 +227,7 @@ def test_mamba_is_not_anchored_where_it_runs(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_the_default_models_are_ours_and_what_is_installed() -> None:
-    assert studies.default_models("cpu") == (*studies.OURS, "gru", "transformer")
+    assert studies.default_models("cpu") == (*studies.OURS, "gru", "transformer", "mamba", "r-ode")
     assert studies.StudiesConfig(device="cpu").models == studies.default_models("cpu")
     quick = studies.StudiesConfig.quick(device="cpu", lengths=(64,))
     assert (quick.lengths, quick.deadline) == ((64,), 25.0)
@@ -240,7 +242,7 @@ def test_without_a_gpu_the_studies_say_so() -> None:
 def test_the_page_is_filled_between_its_marks(record: dict[str, Any], tmp_path: Path) -> None:
     cpu = {"cells": [c | {"batch": page.BATCH} for c in record["lengths"]]}
     text = "before\n<!-- speed -->old<!-- /speed -->\n<!-- speed-gpu -->\nold\n<!-- /speed-gpu -->\n"
-    text += "<!-- speed-models -->old<!-- /speed-models -->\nafter\n"
+    text += "<!-- speed-scaling -->old<!-- /speed-scaling -->\n<!-- speed-models -->old<!-- /speed-models -->\nafter\n"
     filled = page.filled(text, cpu, record)
     assert filled.startswith("before\n")
     assert filled.endswith("after\n")

@@ -2,8 +2,8 @@
 
 From small to large: cells and timing, the sweep over lengths, throughput, the machine's own rates and the floor that is
 counted from them; then the run on a CPU (`cpu`), the three studies on a GPU (`studies`), a step of every trained model
-(`every`), tables and figure. Needs torch and numpy alone, as `python -m lformer.bench.speed`; only the figure needs the
-extra `plots`.
+(`every`), how far solvers go in length (`scaling`), tables and figures. Needs torch and numpy alone, as
+`python -m lformer.bench.speed`; only figures need the extra `plots`, and some of the models compared a package more.
 """
 
 from lformer.bench.speed.cells import WORKS, Cell

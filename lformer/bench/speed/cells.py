@@ -10,7 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 Work = Literal["forward", "training step", "replayed step"]
-WORKS: tuple[Work, ...] = ("forward", "training step")
+STEP: Work = "training step"
+WORKS: tuple[Work, ...] = ("forward", STEP)
 REPLAY: Work = "replayed step"  # a training step as a CUDA graph, which only a GPU has
 
 
@@ -30,9 +31,9 @@ class Cell:
     note: str = ""
 
 
-def growth_exponent(cells: Sequence[Cell]) -> float:
-    """Slope of log time over log length; 1 is linear."""
-    points = [(math.log(c.length), math.log(c.seconds)) for c in cells if c.seconds]
+def growth_exponent(cells: Sequence[Cell], value: Literal["seconds", "peak_bytes"] = "seconds") -> float:
+    """Slope of log time, or of log memory, over log length; 1 is linear."""
+    points = [(math.log(c.length), math.log(getattr(c, value))) for c in cells if getattr(c, value)]
     if len(points) < 2:
         return math.nan
     x, y = np.array(points).T

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from lformer import __version__
+from lformer.allocator import keep_freed_pages
 from lformer.bench.speed.timing import Budget, measure
 
 Precision = Literal["tf32", "bf16"]
@@ -49,6 +50,12 @@ def described(device: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "lformer": __version__,
     }
+
+
+def prepared(device: str) -> dict[str, Any]:
+    """As `described`, after freed pages of a CPU were told to stay in the process."""
+    kept = device == "cpu" and keep_freed_pages()
+    return described(device) | {"allocator": "freed pages kept" if kept else "system default"}
 
 
 def processor() -> str:

@@ -24,15 +24,14 @@ from lformer.ops.precision import tf32
 
 FUSED = ("lformer", "lformer-causal")
 OURS = (*FUSED, "lformer-plain", "lformer-plain-causal")
-PEERS = ("gru", "transformer", "mamba-ssm", "simple-gla")  # those that can run here
+PEERS = ("gru", "transformer", "mamba", "r-ode", "mamba-ssm", "simple-gla")  # those that can run here
 SHORT = Budget(20, 0.3)
 SHAPE = {"width": peers.WIDTH, "depth": peers.DEPTH, "heads": peers.HEADS}
 
 
 def default_models(device: str) -> tuple[str, ...]:
     """LFormer fused and plain, and the peers that are installed."""
-    here = peers.available(device)
-    return tuple(name for name in OURS + PEERS if name in here)
+    return peers.installed(OURS + PEERS, device)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +48,7 @@ class StudiesConfig:
     matrix: int = 8192
     copied: int = 2**30  # bytes
     budget: Budget = SHORT
-    deadline: float = 210.0  # seconds after which no further cell is begun
+    deadline: float = 150.0  # seconds after which no further cell is begun
     folder: Path = Path("runs/speed")
 
     @classmethod

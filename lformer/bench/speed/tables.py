@@ -53,13 +53,18 @@ def throughput_table(rates: Sequence[Rate]) -> Rows:
         printed = anchors.PAPER.get(model.removesuffix(anchors.MARK))
         result.append([
             model, "" if size is None else f"{size:,}", *figures,
-            "" if printed is None else f"{printed.series_per_second:,.0f}",
+            "" if printed is None else _rate(printed.series_per_second),
         ])  # fmt: skip
     return result
 
 
 def _per_second(rate: Rate) -> str:
-    return short(rate.note) if rate.series_per_second is None else f"{rate.series_per_second:,.0f}"
+    return short(rate.note) if rate.series_per_second is None else _rate(rate.series_per_second)
+
+
+def _rate(per_second: float) -> str:
+    """Whole numbers, or three digits of what is slow."""
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
 def floor_table(distances: Sequence[Distance]) -> Rows:
@@ -175,6 +180,19 @@ def _words(record: dict[str, Any]) -> str:
         f"{setting['depth']}, heads {setting['heads']}, {setting['features']} features. {setting['float32']} "
         f"{setting['timing']} {setting['peak memory']}"
     )
+
+
+def machine_words(found: dict[str, Any]) -> str:
+    """Device and version, of a CPU also the threads."""
+    cores = "" if "device" in found else f", {found['threads']} threads"
+    return f"{found.get('device', found['cpu'])}{cores}, torch {found['torch']}"
+
+
+def size_words(setting: dict[str, Any]) -> str:
+    """Width and depth, and the models that have sizes of their own beside them."""
+    own = [f"{name} with {' and '.join(f'{k} {v}' for k, v in s.items())}" for name, s in setting["sizes"].items()]
+    but = f" ({', '.join(own)})" if own else ""
+    return f"width {setting['width']}, depth {setting['depth']}, other sizes as each configuration has them{but}"
 
 
 def ms(seconds: float) -> str:

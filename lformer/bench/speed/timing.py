@@ -32,6 +32,7 @@ class Budget(NamedTuple):
 
     repeats: int
     seconds: float
+    warm_up: int = WARM_UP  # calls on a GPU before any is timed; on a CPU it is one
 
 
 ONE_SECOND = Budget(25, 1.0)
@@ -141,7 +142,7 @@ def _on_cpu(run: Callable[[], object], budget: Budget) -> Measured:
 
 def _on_gpu(run: Callable[[], object], budget: Budget) -> Measured:
     """Between events on the GPU; nothing waits between two calls, as in a loop of training or prediction."""
-    once = _warm_up(run)
+    once = _warm_up(run, budget.warm_up)
     count = 1 if once > budget.seconds else max(3, min(budget.repeats, int(budget.seconds / once)))
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
@@ -155,10 +156,10 @@ def _on_gpu(run: Callable[[], object], budget: Budget) -> Measured:
     return Measured(statistics.median(taken), torch.cuda.max_memory_allocated() - before)
 
 
-def _warm_up(run: Callable[[], object]) -> float:
-    """Seconds of the last of a few calls, the GPU waited for."""
+def _warm_up(run: Callable[[], object], calls: int) -> float:
+    """Seconds of the last of so many calls, the GPU waited for."""
     taken = 0.0
-    for n in range(WARM_UP):
+    for n in range(calls):
         torch.cuda.synchronize()
         began = time.perf_counter()
         run()
