@@ -29,7 +29,9 @@ class LatentODEConfig(ODEConfig):
         width: units of the recurrence that reads the rows.
         latent: numbers of the state z.
         units, depth, activation: of the network f, `depth` + 1 hidden layers.
-        steps: points of the grid per typical span of a series, on which z is solved for; between them it is interpolated.
+        steps: points per typical span of a series at which z is solved for; between them it is interpolated. With 32
+            points, "rk4" was off by at most 2e-4 of the largest answer in NODE and R-ODE trained on spirals,
+            and "dopri5" with the default tolerances by 1e-2.
     """
 
     depth: int = 1
@@ -53,9 +55,9 @@ class LatentODE(Frame):
     Every series has one trajectory, solved on a grid that depends on the model alone, and all moments are read off it,
     so that no answer depends on what else is asked. See `Solver.along`.
 
-    Note: further than `FAR` spans from the first row the equation is dz/dt = (FAR / |t|) f(z): time goes on with the
-    logarithm. A moment a million spans away then takes some hundred spans of steps, no longer ones, which would make
-    the explicit methods of all equations that contract unstable.
+    Note: further than `FAR` spans from the first row the equation is dz/dt = (FAR / |t|) f(z), so that time goes on
+    with its logarithm: a moment a million spans away is reached after about a hundred spans. Longer steps would be as
+    few, but where the equation contracts explicit methods are unstable if a step is long, and "dopri5" takes none.
     """
 
     own_draws = True
@@ -86,14 +88,16 @@ class LatentODE(Frame):
         return backwards(self.channels(encoded.rows).to(encoded.rows.dtype), batch)
 
     def trajectory(self, z: Tensor, batch: IrregularBatch) -> Tensor:
-        """z_0, (..., B, latent) -> z where it is asked for, (..., B, latent), (..., B, L, latent) or (..., B, Q, latent)."""
+        """z_0 to z at the moments that are asked for.
+
+        (..., B, latent) -> (..., B, latent), (..., B, L, latent) or (..., B, Q, latent)
+        """
         moments = batch.times if batch.query_times is None else batch.query_times
         if self.config.answer == "series":
             moments = moments[:, -1:]  # padding repeats the last time
         clock = slowed((moments - batch.times[:, :1]) / self.rows.span)
-        series = z.flatten(0, -2)  # samples of one series have the same moments
-        found = self.solver.along(self.field, series, clock.repeat(len(series) // max(len(clock), 1), 1))
-        found = found.unflatten(0, z.shape[:-1])
+        clock = clock.expand(*z.shape[:-1], -1)  # all samples of a series have its moments
+        found = self.solver.along(self.field, z.flatten(0, -2), clock.flatten(0, -2)).unflatten(0, z.shape[:-1])
         return found[..., 0, :] if self.config.answer == "series" else found
 
 
