@@ -57,7 +57,7 @@ def log_likelihood(
 
     Args:
         answers: latent numbers (B, *) -> what the model answers from them, one sample at a time.
-        samples: (K, B, *).
+        samples: (K, B, *), of the latent numbers or of what was made of them.
         task, batch: what is asked, and its targets.
         noise: standard deviation of a target around its answer.
     """

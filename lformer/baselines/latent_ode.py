@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from lformer.baselines.bound import Law, asks_for_numbers, check_bound, log_likelihood
 from lformer.baselines.model import full_precision
 from lformer.baselines.node import Backwards, LatentODE, LatentODEConfig
-from lformer.baselines.ode import Field, Solver
+from lformer.baselines.ode import Field
 from lformer.batch import IrregularBatch
 from lformer.tasks import Task
 
@@ -63,12 +63,13 @@ class VariationalODE(LatentODE):
         whole, encoded = self.encode(batch)
         backwards, config = self.backwards(whole, encoded), self.config
 
-        def answers(z: Tensor) -> Tensor:
-            return self.asked_for(self.answer(self.trajectory(z, whole), whole, encoded), batch)
+        def answers(path: Tensor) -> Tensor:
+            return self.asked_for(self.answer(path, whole, encoded), batch)
 
         with full_precision(backwards.rows.device):
             law = self.law(backwards)
-            likelihood = log_likelihood(answers, law.samples(config.samples), task, batch, config.noise)
+            paths = self.trajectory(law.samples(config.samples), whole)
+            likelihood = log_likelihood(answers, paths, task, batch, config.noise)
         return config.kl_weight * law.divergence().mean() - likelihood
 
 
@@ -118,23 +119,30 @@ class OODE(VariationalODE):
     both are 0 at first. Rows in which nothing was observed are passed over.
     """
 
+    config: OODEConfig
+
     def __init__(self, config: OODEConfig) -> None:
         super().__init__(config)
         self.recognition_field = Field(config.width, config.units, config.depth, config.activation)
-        self.recognition_solver = Solver("euler", config.recognition_steps, config.rtol, config.atol, config.adjoint)
         self.update = GatedUpdate(self.channels.width, config.width, config.gate_units)
         self.start = perceptron(2 * config.width, 100, 2 * config.latent)
 
     def law(self, backwards: Backwards) -> Law:
         rows, D = backwards.rows, self.config.width
-        after = torch.roll(backwards.since_before, 1, dims=1) / self.rows.interval  # since the row to the one read last
+        since = torch.roll(backwards.since_before, 1, dims=1) / self.rows.interval  # from a row to the one read last
+        steps = (-since / self.config.recognition_steps).to(rows.dtype)[..., None]
         y = s = rows.new_zeros(rows.shape[0], D)
-        for k, row in enumerate(rows.unbind(dim=1)):
-            moved = self.recognition_solver(self.recognition_field, y, -after[:, k]) if k else y
-            new_y, new_s = self.update(moved, s, row)
+        for k, (row, step) in enumerate(zip(rows.unbind(dim=1), steps.unbind(dim=1), strict=True)):
+            new_y, new_s = self.update(self.moved(y, step) if k else y, s, row)
             there = k < backwards.lengths
             y, s = torch.where(there, new_y, y), torch.where(there, new_s, s)
         return law(self.start(torch.cat([y, s], dim=-1)))
+
+    def moved(self, y: Tensor, step: Tensor) -> Tensor:
+        """Euler steps of some length for each series: (B, D), (B, 1) -> (B, D)"""
+        for _ in range(self.config.recognition_steps):
+            y = torch.addcmul(y, step, self.recognition_field(y))
+        return y
 
 
 class GatedUpdate(nn.Module):

@@ -15,6 +15,8 @@ from lformer.batch import IrregularBatch
 from lformer.nn.attention import one_of
 from lformer.nn.rows import Encoded
 
+FAR = 8.0  # typical spans from the first row to where time slows down
+
 
 @dataclass(frozen=True, kw_only=True)
 class LatentODEConfig(ODEConfig):
@@ -27,11 +29,13 @@ class LatentODEConfig(ODEConfig):
         width: units of the recurrence that reads the rows.
         latent: numbers of the state z.
         units, depth, activation: of the network f, `depth` + 1 hidden layers.
-        steps: of a method with fixed steps, from the first row to each moment that is asked for.
+        steps: points per typical span of a series at which z is solved for; between them it is interpolated. With 32
+            points, "rk4" was off by at most 2e-4 of the largest answer in NODE and R-ODE trained on spirals,
+            and "dopri5" with the default tolerances by 1e-2.
     """
 
     depth: int = 1
-    steps: int = 8
+    steps: int = 32
     latent: int = 20
     units: int = 50
     activation: Activation = "tanh"
@@ -48,8 +52,12 @@ class LatentODE(Frame):
     A row and a query are answered from z at their time, also before the first row and after the last; a series from z
     at its last row. Observations change z through z_0 alone.
 
-    Note: every moment is solved for by itself, so that no answer depends on what else is asked. Time and memory grow
-    with the number of moments times that of steps; `adjoint=True` needs the memory of one step.
+    Every series has one trajectory, solved on a grid that depends on the model alone, and all moments are read off it,
+    so that no answer depends on what else is asked. See `Solver.along`.
+
+    Note: further than `FAR` spans from the first row the equation is dz/dt = (FAR / |t|) f(z), so that time goes on
+    with its logarithm: a moment a million spans away is reached after about a hundred spans. Longer steps would be as
+    few, but where the equation contracts explicit methods are unstable if a step is long, and "dopri5" takes none.
     """
 
     own_draws = True
@@ -80,14 +88,23 @@ class LatentODE(Frame):
         return backwards(self.channels(encoded.rows).to(encoded.rows.dtype), batch)
 
     def trajectory(self, z: Tensor, batch: IrregularBatch) -> Tensor:
-        """(B, latent) -> z at the moments that are asked for: (B, latent), (B, L, latent) or (B, Q, latent)."""
+        """z_0 to z at the moments that are asked for.
+
+        (..., B, latent) -> (..., B, latent), (..., B, L, latent) or (..., B, Q, latent)
+        """
         moments = batch.times if batch.query_times is None else batch.query_times
         if self.config.answer == "series":
             moments = moments[:, -1:]  # padding repeats the last time
-        spans = (moments - batch.times[:, :1]) / self.rows.span
-        start = z[:, None].expand(-1, spans.shape[1], -1)
-        found = self.solver(self.field, start.flatten(0, 1), spans.flatten()).view_as(start)
-        return found[:, 0] if self.config.answer == "series" else found
+        clock = slowed((moments - batch.times[:, :1]) / self.rows.span)
+        clock = clock.expand(*z.shape[:-1], -1)  # all samples of a series have its moments
+        found = self.solver.along(self.field, z.flatten(0, -2), clock.flatten(0, -2)).unflatten(0, z.shape[:-1])
+        return found[..., 0, :] if self.config.answer == "series" else found
+
+
+def slowed(spans: Tensor) -> Tensor:
+    """Time up to `FAR` either way; beyond, t becomes FAR (1 + ln(t / FAR)), with the same rate where they meet."""
+    beyond = (spans.abs() / FAR).clamp(min=1)
+    return spans.clamp(-FAR, FAR) + spans.sign() * FAR * beyond.log()
 
 
 @dataclass(frozen=True, kw_only=True)

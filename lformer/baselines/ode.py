@@ -1,7 +1,8 @@
-"""Differential equations for models: each state is solved over an interval of its own.
+"""Autonomous differential equations for models: dy/dt = f(y), over an interval per state or along a trajectory.
 
-A solver has one clock for a whole batch. With s from 0 to 1 in place of time, dy/ds = Δ f(y) moves each state over its
-own interval Δ, which may be negative: then it moves back.
+A solver has one clock for a whole batch. Dividing time by an interval Δ, dy/ds = Δ f(y) for s from 0 to 1, gives every
+state an interval of its own, which may be negative. Many moments of the same trajectory are read off one walk along a
+grid of equal steps; where its points lie depends neither on the moments nor on the batch.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ class Solver:
     """How an equation is solved.
 
     Attributes:
-        method: "euler", "midpoint" and "rk4" take `steps` equal steps over every interval; "dopri5" chooses its steps
-            so that the error that a step adds to any state stays within `rtol` and `atol`. It chooses them for all
-            states of a batch together, so that an answer changes a little, as the tolerance allows, with the series
-            beside it.
-        adjoint: solve the adjoint equation backwards for the gradients. It needs the memory of a single step, and its
-            gradients have an error of their own, that of the method.
+        method: "euler", "midpoint" and "rk4" take steps of a fixed length; "dopri5" chooses its steps so that the error
+            that a step adds to any state stays within `rtol` and `atol`. It chooses them for all states of a batch
+            together, so that an answer changes a little, as the tolerance allows, with the series beside it.
+        steps: of a fixed length, over an interval; along a trajectory, points of the grid per unit of time.
+        adjoint: solve the adjoint equation backwards for the gradients, in place of keeping what every step computed.
+            Its gradients have an error of their own, that of the method.
     """
 
     method: str
@@ -46,11 +47,39 @@ class Solver:
             return y
         count = 1 if self.method == "dopri5" else self.steps
         places = torch.linspace(0, 1, count + 1, dtype=y.dtype, device=y.device)
-        moved = _Scaled(field, intervals.to(y.dtype)[:, None])
+        return self._solve(field, y, intervals.to(y.dtype)[:, None], places)[-1]
+
+    def along(self, field: nn.Module, y: Tensor, moments: Tensor) -> Tensor:
+        """The trajectory of each state, which is y at time 0, at some moments: (N, D), (N, M) -> (N, M, D).
+
+        Methods with fixed steps go from point to point of the grid k / `steps`, k = 0, ±1, ±2, …; between two points
+        a cubic polynomial has their states and slopes (Hermite interpolation, of fourth order as "rk4"). The furthest
+        moments decide how many points are visited and change none of them.
+        """
+        if y.numel() == 0 or moments.numel() == 0:
+            return y[:, None].expand(-1, moments.shape[1], -1)
+        place = moments * self.steps
+        below = place.floor().long()  # the point at or before a moment
+        first, last = torch.stack([below.min().clamp(max=0), below.max().clamp(min=0) + 1]).tolist()
+        states = self._walk(field, y, last, 1 / self.steps)
+        if first < 0:
+            earlier = self._walk(field, y, -first, -1 / self.steps)
+            states = torch.cat([earlier[1:].flip(0), states])
+        slopes = field(states) / self.steps
+        index = (below - first)[..., None].expand(-1, -1, y.shape[1])
+        return _hermite(states.transpose(0, 1), slopes.transpose(0, 1), index, (place - below)[..., None].to(y.dtype))
+
+    def _walk(self, field: nn.Module, y: Tensor, count: int, pitch: float) -> Tensor:
+        """(N, D) -> (count + 1, N, D), at times 0, pitch, 2 pitch, …"""
+        places = torch.arange(count + 1, dtype=y.dtype, device=y.device)  # whole numbers, exact in every dtype
+        return self._solve(field, y, torch.tensor(pitch, dtype=y.dtype, device=y.device), places)
+
+    def _solve(self, field: nn.Module, y: Tensor, scale: Tensor, places: Tensor) -> Tensor:
+        """dy/ds = scale · field(y) at the places, of which the first is that of y: (N, D), (P,) -> (P, N, D)."""
         choices: dict[str, Any] = {"method": self.method, "rtol": self.rtol, "atol": self.atol}
         if self.method == "dopri5":
             choices["options"] = {"norm": _worst}
-        return _odeint(self.adjoint)(moved, y, places, **choices)[-1]
+        return _odeint(self.adjoint)(_Scaled(field, scale), y, places, **choices)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +88,7 @@ class ODEConfig(BaselineConfig):
 
     Attributes:
         method, rtol, atol, adjoint: see `Solver`.
-        steps: of a method with fixed steps, over an interval.
+        steps: of a method with fixed steps, over an interval between two observations.
     """
 
     method: Method = "rk4"
@@ -102,13 +131,31 @@ class Field(nn.Sequential):
 class _Scaled(nn.Module):
     """Δ f(y), whatever s is; a module, since the adjoint equation needs the parameters of f."""
 
-    def __init__(self, field: nn.Module, intervals: Tensor) -> None:
+    def __init__(self, field: nn.Module, scale: Tensor) -> None:
         super().__init__()
-        self.field, self.intervals = field, intervals
+        self.field, self.scale = field, scale
 
     def forward(self, s: Tensor, y: Tensor) -> Tensor:
         """(), (N, D) -> (N, D)"""
-        return self.intervals * self.field(y)
+        return self.scale * self.field(y)
+
+
+def _hermite(states: Tensor, slopes: Tensor, index: Tensor, s: Tensor) -> Tensor:
+    """Cubic polynomials between points of a grid, exact at the points.
+
+    Args:
+        states: (N, P, D)
+        slopes: (N, P, D) per step of the grid.
+        index: (N, M, D) of the point before each moment.
+        s: (N, M, 1) where the moment is between this point, 0, and the next, 1.
+
+    Returns:
+        (N, M, D)
+    """
+    y, following = states.gather(1, index), states.gather(1, index + 1)
+    slope, next_slope = slopes.gather(1, index), slopes.gather(1, index + 1)
+    blend = s * s * (3 - 2 * s)
+    return y + blend * (following - y) + s * (1 - s) * ((1 - s) * slope - s * next_slope)
 
 
 def _worst(error: Tensor) -> Tensor:

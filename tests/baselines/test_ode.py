@@ -1,4 +1,4 @@
-"""The solver: known solutions, order of the methods, gradients, and an interval of its own for every state."""
+"""The solver: known solutions, order of the methods, gradients; intervals of states, moments of trajectories."""
 
 import sys
 
@@ -13,6 +13,9 @@ from lformer.baselines.ode import Field, Solver
 METHODS = ["euler", "midpoint", "rk4"]
 INTERVALS = torch.tensor([0.0, 0.3, -0.7, 1.9, 1e-3]).double()
 STATES = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)).double()
+MOMENTS = (
+    INTERVALS[:, None] + torch.tensor([0.0, 0.61, -1.3, 1 / 16, 2.07]).double()
+)  # of each state, before 0 and after
 
 
 def solver(method: str = "rk4", steps: int = 4, tolerance: float = 1e-9, adjoint: bool = False) -> Solver:
@@ -121,6 +124,95 @@ def test_company_does_not_change_a_state(method: str) -> None:
     known = solve(field, STATES, INTERVALS)
     for i in range(5):
         assert relative_error(solve(field, STATES[i : i + 1], INTERVALS[i : i + 1]), known[i : i + 1]) < 1e-13
+
+
+@pytest.mark.parametrize("method", ["rk4", "dopri5"])
+def test_a_linear_trajectory_is_matrix_exponentials(method: str) -> None:
+    field = linear()
+    assert relative_error(solver(method, 100).along(field, STATES, MOMENTS), exact_along(field.weight)) < 1e-7
+
+
+def exact_along(A: Tensor) -> Tensor:
+    return torch.stack([torch.matrix_exp(A * row[:, None, None]) @ y for row, y in zip(MOMENTS, STATES, strict=True)])
+
+
+@pytest.mark.parametrize(("method", "order"), [("euler", 1), ("midpoint", 2), ("rk4", 4)])
+def test_half_the_pitch_divides_the_error_by_the_order(method: str, order: int) -> None:
+    """Also between points of the grid, where the interpolation adds to the error."""
+    field = linear()
+    known = exact_along(field.weight)
+    coarse, fine = (relative_error(solver(method, n).along(field, STATES, MOMENTS), known) for n in (16, 128))
+    assert coarse / fine == pytest.approx(8**order, rel=0.05)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_at_points_of_the_grid_it_is_what_steps_from_point_to_point_give(method: str, sign: int) -> None:
+    field = wild()
+    moments = sign * torch.tensor([0, 1, 2, 7, 12]).double()[:, None] / 4
+    found = solver(method, 4).along(field, STATES, moments)
+    assert torch.equal(found[0, 0], STATES[0])
+    for k, n in enumerate((1, 2, 7, 12), start=1):
+        known = solver(method, n)(field, STATES[[k]], moments[k])
+        assert relative_error(found[k], known) < 1e-13
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_two_parts_of_a_trajectory_are_a_whole(method: str) -> None:
+    field, solve = wild(), solver(method, 4)
+    for sign in (1, -1):
+        later = sign * MOMENTS.abs()
+        half = solve.along(field, STATES, torch.full((5, 1), sign * 0.5).double())[:, 0]
+        assert relative_error(solve.along(field, half, later), solve.along(field, STATES, later + sign * 0.5)) < 1e-12
+
+
+@pytest.mark.parametrize("method", [*METHODS, "dopri5"])
+def test_other_moments_change_none(method: str) -> None:
+    solve, field = solver(method, 8), wild()
+    known = solve.along(field, STATES, MOMENTS)
+    more = torch.cat([MOMENTS.flip(1) * 3, MOMENTS], dim=1)
+    assert relative_error(solve.along(field, STATES, more)[:, 5:], known) < 1e-12
+    for m in range(5):
+        assert relative_error(solve.along(field, STATES, MOMENTS[:, [m]]), known[:, [m]]) < 1e-12
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_company_does_not_change_a_trajectory(method: str) -> None:
+    solve, field = solver(method, 8), wild()
+    known = solve.along(field, STATES, MOMENTS)
+    for i in range(5):
+        assert relative_error(solve.along(field, STATES[[i]], MOMENTS[[i]]), known[[i]]) < 1e-12
+
+
+@pytest.mark.parametrize("method", [*METHODS, "dopri5"])
+def test_a_trajectory_without_a_field_stays(method: str) -> None:
+    solve, field = solver(method), wild()
+    assert torch.equal(solve.along(field, STATES, torch.zeros(5, 2).double()), STATES[:, None].expand(-1, 2, -1))
+    nn.init.zeros_(field[-1].weight)
+    nn.init.zeros_(field[-1].bias)
+    assert torch.equal(solve.along(field, STATES, MOMENTS), STATES[:, None].expand(-1, 5, -1))
+    assert solve.along(field, STATES[:0], MOMENTS[:0]).shape == (0, 5, 3)
+    assert solve.along(field, STATES, MOMENTS[:, :0]).shape == (5, 0, 3)
+
+
+def test_the_error_of_an_adaptive_trajectory_follows_its_tolerance() -> None:
+    field, tolerances = wild(), (1e-3, 1e-5, 1e-7)
+    known = solver("rk4", 400).along(field, STATES, MOMENTS)
+    errors = [relative_error(solver("dopri5", 200, t).along(field, STATES, MOMENTS), known) for t in tolerances]
+    assert all(error < 12 * tolerance for error, tolerance in zip(errors, tolerances, strict=True))
+    assert errors[0] > 1e-6
+
+
+@pytest.mark.parametrize("method", ["rk4", "dopri5"])
+def test_adjoint_gradients_of_a_trajectory_are_the_direct_ones(method: str) -> None:
+    field, found = wild(), []
+    for adjoint in (False, True):
+        start = STATES.clone().requires_grad_()
+        y = solver(method, 40, adjoint=adjoint).along(field, start, MOMENTS / 2)
+        found.append(torch.autograd.grad(y.sin().sum(), [start, *field.parameters()]))
+    for direct, other in zip(*found, strict=True):
+        assert not torch.equal(direct, other)
+        assert relative_error(other, direct) < 1e-6
 
 
 def test_a_field_is_small_at_first_and_zero_at_zero() -> None:
