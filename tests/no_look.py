@@ -19,7 +19,7 @@ BY_INDEX = frozenset({"index", "index_put", "index_put_", "_index_put_impl_", "_
 
 
 class NoLook(TorchDispatchMode):
-    """Inside, forward or backward, what would make a GPU wait for its values raises, and so does a copy between devices.
+    """Inside, forward or backward, what would have to wait for the values of a GPU raises.
 
     Example:
         >>> with NoLook():

@@ -23,7 +23,6 @@ from lformer.baselines.linear_sde import Orthogonal, grown_over_rate
 from lformer.baselines.rkn import RKN, Belief, Prediction, RKNConfig, banded, moved
 
 MOST_GROWTH = 5.0  # of the logarithm of the state over one interval
-MOST_DOUBLINGS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +42,7 @@ class CRU(RKN):
 
     Encoder, update, initial belief, answers and loss are those of `RKN`. Intervals are in typical ones, so times need
     no scale of their own. An interval over which the state would grow by more than a factor of e^5 is shortened until
-    it does not: matrix exponentials of a state that grows overflow over a long gap. In full, so is one with ‖A‖ Δ > 2¹⁵.
+    it does not: matrix exponentials of a state that grows overflow over a long gap. In full, so is one of ‖A‖ Δ > 2¹⁵.
     """
 
     def make_transition(self, config: RKNConfig) -> Prediction:
@@ -144,17 +143,18 @@ def van_loan(A: Tensor, density: Tensor, deltas: Tensor) -> Step:
     N, wide = A.shape[-1], A if A.device.type == "mps" else A.double()
     deltas = deltas.to(wide.dtype)
     norm = torch.maximum(expm.one_norm(wide), expm.one_norm(wide.mT)) * deltas.detach()
-    doublings = expm.halvings(norm, MOST_DOUBLINGS)
-    part = (deltas * expm.shrunk(norm, MOST_DOUBLINGS) * 2.0**-doublings)[..., None, None]
+    doublings = expm.halvings(norm)
+    part = (deltas * expm.shrunk(norm) * 2.0**-doublings)[..., None, None]
     Q = torch.diag(density.to(wide.dtype)).expand_as(wide)
     block = torch.cat([torch.cat([wide, Q], -1), torch.cat([torch.zeros_like(wide), -wide.mT], -1)], -2)
     grown = expm.taylor(block * part)  # linear in Q, whose size therefore does not matter
     kept = grown[..., :N, :N]
-    noise = grown[..., :N, N:] @ kept.mT
-    for k in range(expm.rounds(doublings, MOST_DOUBLINGS)):
-        go_on = (k < doublings)[..., None, None]
-        noise = torch.where(go_on, noise + kept @ noise @ kept.mT, noise)
-        kept = torch.where(go_on, kept @ kept, kept)
+    both = torch.cat([kept, grown[..., :N, N:] @ kept.mT], -1)  # side by side: fewer and larger products
+    for goes_on in expm.squarings(doublings):
+        kept, noise = both.split(N, dim=-1)
+        twice, moved_on = (kept @ both).split(N, dim=-1)
+        both = torch.where(goes_on, torch.cat([twice, noise + moved_on @ kept.mT], -1), both)
+    kept, noise = both.split(N, dim=-1)
     return Step(kept.to(A.dtype), noise.to(A.dtype))
 
 

@@ -2,7 +2,7 @@
 
     e^X = (e^{X / 2^s})^{2^s},   s so that ‖X / 2^s‖₁ ≤ ½,   e^Y ≈ Σ_{k ≤ 16} Y^k / k!   with an error below 1e-19
 
-`torch.matrix_exp` chooses degree and number of squarings by the largest norm, for which a GPU has to be waited for. Here
+`torch.matrix_exp` chooses degree and number of squarings by the largest norm, for which one has to wait for a GPU. Here
 s is a tensor, and a matrix that has been squared s times stays what it is while others go on.
 """
 
@@ -15,18 +15,17 @@ from torch import Tensor
 
 from lformer.baselines.model import full_precision
 
-MOST_SQUARINGS = 24
+MOST_SQUARINGS = 16
 
 
 def matrix_exp(x: Tensor) -> Tensor:
-    """(..., N, N) -> (..., N, N); a matrix of a norm above 2²³ is taken by so much smaller that it has this norm."""
+    """(..., N, N) -> (..., N, N); a matrix of a norm above 2¹⁵ is made so much smaller that it has this norm."""
     with full_precision(x.device):
         norm = one_norm(x)
-        x = x * shrunk(norm, MOST_SQUARINGS)[..., None, None]
-        s = halvings(norm, MOST_SQUARINGS)
-        found = taylor(x * 2.0 ** -s[..., None, None])
-        for k in range(rounds(s, MOST_SQUARINGS)):
-            found = torch.where((k < s)[..., None, None], found @ found, found)
+        s = halvings(norm)
+        found = taylor(x * (shrunk(norm) * 2.0**-s)[..., None, None])
+        for goes_on in squarings(s):
+            found = torch.where(goes_on, found @ found, found)
     return found
 
 
@@ -54,19 +53,23 @@ def one_norm(x: Tensor) -> Tensor:
     return x.detach().abs().sum(dim=-2).amax(dim=-1)
 
 
-def halvings(norm: Tensor, most: int) -> Tensor:
-    """(...) -> (...) int32, how often to halve until at most ½ is left, at most `most` times."""
-    return (torch.frexp(norm).exponent + 1).clamp(0, most)
+def halvings(norm: Tensor) -> Tensor:
+    """(...) -> (...) int32, how often to halve until at most ½ is left, at most `MOST_SQUARINGS` times."""
+    return (torch.frexp(norm).exponent + 1).clamp(0, MOST_SQUARINGS)
 
 
-def shrunk(norm: Tensor, most: int) -> Tensor:
-    """(...) -> (...), 1, or less where `most` halvings would leave more than ½."""
-    return (2.0 ** (most - 1) / norm).clamp(max=1)
+def shrunk(norm: Tensor) -> Tensor:
+    """(...) -> (...), 1, or less where so many halvings would leave more than ½."""
+    return (2.0 ** (MOST_SQUARINGS - 1) / norm).clamp(max=1)
 
 
-def rounds(s: Tensor, most: int) -> int:
-    """(...) -> how many squarings to run: on the CPU as many as any matrix needs; elsewhere `most`, without a look."""
-    return int(s.max()) if can_look(s) and s.numel() else most
+def squarings(s: Tensor) -> tuple[Tensor, ...]:
+    """(...) -> (..., 1, 1) bool for every squaring, which matrices still take part.
+
+    On the CPU there are as many as any matrix needs; elsewhere as many as any could need, without a look.
+    """
+    count = int(s.max()) if can_look(s) and s.numel() else MOST_SQUARINGS
+    return (torch.arange(count, device=s.device) < s[..., None])[..., None, None].unbind(-3)
 
 
 def can_look(x: Tensor) -> bool:
