@@ -100,6 +100,7 @@ class ACSSM(BaselineModel):
     state, both summed over a series and averaged over the batch.
     """
 
+    recordable = True  # what it does depends on shapes alone, so its steps may be replayed as CUDA graphs
     own_draws = True
 
     def __init__(self, config: ACSSMConfig) -> None:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -69,6 +68,7 @@ class ContiFormer(BaselineModel):
     The equations run in spans of a series, so that neither the unit of time nor the length of a series matters.
     """
 
+    recordable = True  # what it does depends on shapes alone, so its steps may be replayed as CUDA graphs
     own_draws = True  # it draws nothing
 
     def __init__(self, config: ContiFormerConfig) -> None:
@@ -244,5 +244,5 @@ def between_rows(x: Tensor, batch: IrregularBatch, moments: Tensor) -> Tensor:
 
 def _read(batch: IrregularBatch) -> Tensor:
     """(B, L) bool, the valid rows; an empty series reads its first padding row, as a softmax over nothing is NaN."""
-    first = F.one_hot(torch.zeros_like(batch.lengths), batch.times.shape[1]).bool()
+    first = torch.arange(batch.times.shape[1], device=batch.times.device) == 0
     return batch.valid | (first & (batch.lengths == 0)[:, None])

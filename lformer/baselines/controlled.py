@@ -99,6 +99,7 @@ class Controlled(Frame):
     the first row from zeros. After the last row time goes on alone. No state depends on a query.
     """
 
+    recordable = True  # what it does depends on shapes alone, so its steps may be replayed as CUDA graphs
     config: ControlledConfig
     field: nn.Module  # (*, D), (*, d) -> (*, D)
     window = 1  # rows of a piece

@@ -18,11 +18,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from lformer.baselines import expm
 from lformer.baselines.linear_sde import Orthogonal, grown_over_rate
 from lformer.baselines.rkn import RKN, Belief, Prediction, RKNConfig, banded, moved
 
 MOST_GROWTH = 5.0  # of the logarithm of the state over one interval
-DOUBLINGS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +42,8 @@ class CRU(RKN):
 
     Encoder, update, initial belief, answers and loss are those of `RKN`. Intervals are in typical ones, so times need
     no scale of their own. An interval over which the state would grow by more than a factor of e^5 is shortened until
-    it does not: matrix exponentials of a state that grows overflow over a long gap.
+    it does not: matrix exponentials of a state that grows overflow over a long gap. In full, so is one of ‖A‖ Δ > 2¹⁵.
     """
-
-    recordable = False  # how much work a matrix exponential is depends on its values
 
     def make_transition(self, config: RKNConfig) -> Prediction:
         """In continuous time."""
@@ -134,7 +132,7 @@ class FastDynamics(_Mixed):
 def van_loan(A: Tensor, density: Tensor, deltas: Tensor) -> Step:
     """Φ and Γ of an interval, from one matrix exponential of a part of it, doubled as often as it was halved.
 
-    The exponential holds e^{-AᵀΔ} too, which grows where the state decays; over a small part it does not grow far.
+    The exponential holds e^{-AᵀΔ} too, which grows where the state decays; over a part with ‖A‖ Δ ≤ ½ it does not.
     Both are computed in float64 and returned in the dtype of A.
 
     Args:
@@ -143,15 +141,20 @@ def van_loan(A: Tensor, density: Tensor, deltas: Tensor) -> Step:
         deltas: (...)
     """
     N, wide = A.shape[-1], A if A.device.type == "mps" else A.double()
-    part = (deltas.to(wide.dtype) / 2**DOUBLINGS)[..., None, None]
+    deltas = deltas.to(wide.dtype)
+    norm = torch.maximum(expm.one_norm(wide), expm.one_norm(wide.mT)) * deltas.detach()
+    doublings = expm.halvings(norm)
+    part = (deltas * expm.shrunk(norm) * 2.0**-doublings)[..., None, None]
     Q = torch.diag(density.to(wide.dtype)).expand_as(wide)
     block = torch.cat([torch.cat([wide, Q], -1), torch.cat([torch.zeros_like(wide), -wide.mT], -1)], -2)
-    grown = torch.matrix_exp(block * part)
+    grown = expm.taylor(block * part)  # linear in Q, whose size therefore does not matter
     kept = grown[..., :N, :N]
-    noise = grown[..., :N, N:] @ kept.mT
-    for _ in range(DOUBLINGS):
-        noise = noise + kept @ noise @ kept.mT
-        kept = kept @ kept
+    both = torch.cat([kept, grown[..., :N, N:] @ kept.mT], -1)  # side by side: fewer and larger products
+    for goes_on in expm.squarings(doublings):
+        kept, noise = both.split(N, dim=-1)
+        twice, moved_on = (kept @ both).split(N, dim=-1)
+        both = torch.where(goes_on, torch.cat([twice, noise + moved_on @ kept.mT], -1), both)
+    kept, noise = both.split(N, dim=-1)
     return Step(kept.to(A.dtype), noise.to(A.dtype))
 
 

@@ -6,13 +6,14 @@ moves, nor the company in a batch changes a solution.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 Solver = Literal["heun", "rk4"]
+PLACES: dict[Solver, int] = {"heun": 1, "rk4": 2}  # for every step, at which the path is looked at, and its start
 Field = Callable[[Tensor, Tensor], Tensor]  # states (*, D) and what drives them, (*, d) -> (*, D)
 
 
@@ -26,9 +27,23 @@ def solve(field: Field, h: Tensor, piece: Tensor, steps: int, solver: Solver) ->
         steps: how many.
         solver: "heun", of order 2, or "rk4", of order 4.
     """
-    size = 1 / steps
-    for n in range(steps):
-        start, middle, end = (_derivative(piece, (n + part) * size) for part in (0, 0.5, 1))
+    return _through(field, h, _drives(piece, steps, solver), solver)
+
+
+def states_along(field: Field, h: Tensor, pieces: Tensor, steps: int, solver: Solver) -> Tensor:
+    """(B, D) at the beginning, (B, P, K, d) -> (B, P + 1, D), the states before the first and after each piece."""
+    states = [h]
+    for drives in zip(*(drive.unbind(dim=1) for drive in _drives(pieces, steps, solver)), strict=True):
+        states.append(_through(field, states[-1], drives, solver))
+    return torch.stack(states, dim=1)
+
+
+def _through(field: Field, h: Tensor, drives: Sequence[Tensor], solver: Solver) -> Tensor:
+    """(*, D), what drives it at all places that the solver looks at, (*, d) each -> (*, D), the state at the end."""
+    each = PLACES[solver]
+    size = each / (len(drives) - 1)
+    for n in range(0, len(drives) - 1, each):
+        start, middle, end = drives[n], drives[n + each // 2], drives[n + each]
         k1 = field(h, start)
         if solver == "heun":
             h = h + size / 2 * (k1 + field(h + size * k1, end))
@@ -39,12 +54,10 @@ def solve(field: Field, h: Tensor, piece: Tensor, steps: int, solver: Solver) ->
     return h
 
 
-def states_along(field: Field, h: Tensor, pieces: Tensor, steps: int, solver: Solver) -> Tensor:
-    """(B, D) at the beginning, (B, P, K, d) -> (B, P + 1, D), the states before the first and after each piece."""
-    states = [h]
-    for piece in pieces.unbind(dim=1):
-        states.append(solve(field, states[-1], piece, steps, solver))
-    return torch.stack(states, dim=1)
+def _drives(piece: Tensor, steps: int, solver: Solver) -> list[Tensor]:
+    """(*, K, d) -> (*, d) each, the derivative of the path at all places that the solver looks at, ends included."""
+    count = steps * PLACES[solver]
+    return [_derivative(piece, n / count) for n in range(count + 1)]
 
 
 def _derivative(piece: Tensor, s: float) -> Tensor:

@@ -80,7 +80,6 @@ class Walk(NamedTuple):
 
     states: Tensor  # (B, L + 1, D), before the first row that holds an observation and after each
     before: Prediction  # (B, L, C), what was predicted at these rows before they were read
-    after: Prediction  # (B, L, C), and afterwards
     values: Tensor  # (B, L, C) what was observed there
     observed: Tensor  # (B, L, C) bool
 
@@ -102,6 +101,11 @@ class GRUODEBayes(Frame):
 
     own_draws = True
     config: GRUODEBayesConfig
+
+    @property
+    def recordable(self) -> bool:
+        """Whether a step depends on shapes alone: not by torchdiffeq, which looks at its times and steps."""
+        return self.config.method == "exponential"
 
     def __init__(self, config: GRUODEBayesConfig) -> None:
         super().__init__(config)
@@ -136,7 +140,9 @@ class GRUODEBayes(Frame):
 
     def observation_loss(self, walk: Walk) -> Tensor:
         """(), 0 if nothing was observed."""
-        surprise, far = negative_log_likelihood(walk.before, walk.values), divergence(walk.after, walk.values)
+        with full_precision(walk.states.device):
+            after = self.predict(walk.states[:, 1:])
+        surprise, far = negative_log_likelihood(walk.before, walk.values), divergence(after, walk.values)
         each = torch.where(walk.observed, surprise + self.config.kl_weight * far, 0)
         return each.sum() / walk.observed.sum().clamp(min=1)
 
@@ -149,16 +155,15 @@ class GRUODEBayes(Frame):
 
     def _walk(self, values: Tensor, observed: Tensor, intervals: Tensor, batch: IrregularBatch) -> Walk:
         h = self.first_state(values, batch)
-        states, before, after = [h], [], []
-        for k, (x, seen) in enumerate(zip(values.unbind(dim=1), observed.unbind(dim=1), strict=True)):
-            moved = self.evolve(h, intervals[:, k]) if k else h
+        states, before = [h], []
+        rows = (part.unbind(dim=1) for part in (values, observed, observed.any(dim=2, keepdim=True), intervals))
+        for k, (x, seen, read, interval) in enumerate(zip(*rows, strict=True)):
+            moved = self.evolve(h, interval) if k else h
             p = self.predict(moved)
-            jumped = self.cell(self.prepare(x, seen, p), moved)
-            h = torch.where(seen.any(dim=1, keepdim=True), jumped, moved)
+            h = torch.where(read, self.cell(self.prepare(x, seen, p), moved), moved)
             states.append(h)
             before.append(p)
-            after.append(self.predict(h))
-        return Walk(torch.stack(states, dim=1), _stacked(before), _stacked(after), values, observed)
+        return Walk(torch.stack(states, dim=1), _stacked(before), values, observed)
 
     def first_state(self, values: Tensor, batch: IrregularBatch) -> Tensor:
         """h_0, (B, D)."""
@@ -182,12 +187,11 @@ class GRUODEBayes(Frame):
 
     def evolve(self, h: Tensor, intervals: Tensor) -> Tensor:
         """(N, D), (N,) in typical intervals -> (N, D)"""
-        field = Equation(self.predict, self.between)
         if self.config.method != "exponential":
-            return self.config.solver(field, h, intervals)
+            return self.config.solver(Equation(self.predict, self.between), h, intervals)
         step = intervals[:, None] / self.config.steps
         for _ in range(self.config.steps):
-            rate, target = field.gates(h)
+            rate, target = gates(self.predict, self.between, h)
             h = h - torch.expm1(-rate * step) * (target - h)  # exactly h if there is no interval
         return h
 
@@ -199,15 +203,16 @@ class Equation(nn.Module):
         super().__init__()
         self.predict, self.between = predict, between
 
-    def gates(self, h: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, D) -> 1 − z, (N, D), and n, (N, D)."""
-        p = None if self.between.from_prediction is None else torch.cat(self.predict(h), dim=-1)
-        return self.between(h, p)
-
     def forward(self, h: Tensor) -> Tensor:
         """(N, D) -> (N, D)"""
-        rate, target = self.gates(h)
+        rate, target = gates(self.predict, self.between, h)
         return rate * (target - h)
+
+
+def gates(predict: Predict, between: Between, h: Tensor) -> tuple[Tensor, Tensor]:
+    """(N, D) -> 1 − z, (N, D), and n, (N, D)."""
+    rate, target = between(h, None if between.from_prediction is None else torch.cat(predict(h), dim=-1))
+    return rate, target
 
 
 class Between(nn.Module):

@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from lformer.baselines.expm import matrix_exp
+
 
 def grown_over_rate(x: Tensor) -> Tensor:
     """(e^x - 1) / x, and its limit 1 at 0."""
@@ -30,7 +32,7 @@ class Orthogonal(nn.Module):
         self.angles = nn.Parameter(torch.randn(above.shape[1]) / math.sqrt(size))
 
     def forward(self) -> Tensor:
-        """(N, N)"""
-        flat = self.angles.new_zeros(self.size * self.size).index_copy(0, self.above, self.angles)
-        upper = flat.view(self.size, self.size)
-        return torch.matrix_exp(upper - upper.mT)
+        """(N, N), in float64 where the device has it, so that rounding leaves it orthogonal."""
+        angles = self.angles if self.angles.device.type == "mps" else self.angles.double()
+        upper = angles.new_zeros(self.size * self.size).index_copy(0, self.above, angles).view(self.size, self.size)
+        return matrix_exp(upper - upper.mT).to(self.angles.dtype)

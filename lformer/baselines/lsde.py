@@ -85,6 +85,7 @@ class LSDE(Frame):
     """
 
     config: LSDEConfig
+    recordable = True  # what it does depends on shapes alone, so its steps may be replayed as CUDA graphs
     own_draws = True  # it draws from the generators of a run, never from those of the process
 
     def __init__(self, config: LSDEConfig) -> None:

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lformer.baselines.expm import matrix_exp
 from lformer.draws import generator_on
 
 
@@ -34,7 +35,7 @@ class PowerSpherical(NamedTuple):
         across = 2 * (a * b).sqrt() / (a + b)
         turn = F.normalize(normal((len(beta), n - 1), beta), dim=-1)
         y = torch.cat([along[:, None], across[:, None] * turn], dim=-1)
-        first = F.one_hot(torch.zeros((), dtype=torch.int64, device=y.device), n).to(y.dtype)
+        first = torch.eye(1, n, dtype=y.dtype, device=y.device)
         mirror = F.normalize(first - self.direction, dim=-1)  # takes the first axis to μ
         return y - 2 * mirror * (mirror * y).sum(dim=-1, keepdim=True)
 
@@ -75,7 +76,7 @@ class Path(NamedTuple):
 
 def follow(start: Tensor, rotations: Tensor, step: float) -> Path:
     """(B, n), (B, G, n, n) -> the path from there, by the geometric Euler method."""
-    points, turns = [start], torch.linalg.matrix_exp(rotations)
+    points, turns = [start], matrix_exp(rotations)
     for turn in turns.unbind(1):
         points.append((turn @ points[-1][..., None]).squeeze(-1))
     return Path(rotations, torch.stack(points, dim=1), step)
@@ -83,7 +84,7 @@ def follow(start: Tensor, rotations: Tensor, step: float) -> Path:
 
 def rotated(rotation: Tensor, z: Tensor) -> Tensor:
     """exp(Ω) z: (..., n, n), (..., n) -> (..., n)"""
-    return (torch.linalg.matrix_exp(rotation) @ z[..., None]).squeeze(-1)
+    return (matrix_exp(rotation) @ z[..., None]).squeeze(-1)
 
 
 def skew(upper: Tensor, n: int) -> Tensor:

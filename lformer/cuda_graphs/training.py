@@ -5,7 +5,8 @@ An eager step launches every kernel from Python, forward and backward, and a GPU
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -102,12 +103,28 @@ def _step(whole: Whole, batch: IrregularBatch) -> Step:
     to the stream of an earlier step as long as the loss of that step lives, and no recording could go on from there.
     """
     fresh = {name: p.detach().requires_grad_(p.requires_grad) for name, p in whole.learnt.items()}
-    with checks.skip_value_checks():
+    with checks.skip_value_checks(), _unmoved_recurrences(whole):
         loss = functional_call(whole, fresh, (batch,))
     wanted = {name: weight for name, weight in fresh.items() if weight.requires_grad}
     with torch.autocast(batch.values.device.type, enabled=False):  # it is for forward passes
         found = dict(zip(wanted, torch.autograd.grad(loss, list(wanted.values()), allow_unused=True), strict=True))
     return Step(loss.detach(), [found.get(name) for name in fresh])
+
+
+@contextmanager
+def _unmoved_recurrences(model: nn.Module) -> Iterator[None]:
+    """Leave `nn.GRU` and the like as if no other weights had stood in the place of theirs.
+
+    They move all weights to new memory when these are not those of the call before, as in a validation between steps,
+    and every graph that reads the old memory would have to be recorded again.
+    """
+    found = [m for m in model.modules() if isinstance(m, nn.RNNBase)]
+    before = [(list(m._flat_weights), list(m._flat_weight_refs)) for m in found]
+    try:
+        yield
+    finally:
+        for module, (weights, references) in zip(found, before, strict=True):
+            module._flat_weights, module._flat_weight_refs = weights, references
 
 
 def _settings(whole: Whole) -> Hashable:

@@ -6,6 +6,7 @@ from helpers import irregular_batch, relative_error
 from torch import Tensor, nn
 
 from lformer import IrregularBatch
+from lformer.baselines import GRU, GRUConfig
 from lformer.cuda_graphs import RecordingError, capture_step
 from lformer.nn import LFormer, LFormerConfig
 
@@ -147,6 +148,16 @@ def test_what_a_model_writes_down_is_written_once_a_step(recorded: list[tuple[in
     assert len(recorded) == 1
     for name, value in other.state_dict().items():
         assert torch.equal(net.state_dict()[name], value), name
+
+
+def test_a_recurrence_does_not_take_the_weights_of_a_step_for_new_ones(recorded: list[tuple[int, ...]]) -> None:
+    """On CUDA it would move them at its next ordinary call, and graphs read them where they were."""
+    model = GRU(GRUConfig(inputs=3, outputs=2, width=4, rows="observed")).double()
+    step = capture_step(model, lambda model, batch: model(batch).square().sum())
+    for seed in range(3):
+        step(irregular_batch(seed=seed))
+        assert not model.recurrence._weights_have_changed()
+        assert all(a is b for a, b in zip(model.recurrence._flat_weights, model.recurrence.parameters(), strict=True))
 
 
 def test_values_are_not_looked_at(recorded: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
