@@ -34,6 +34,7 @@ def nan_filled_memory() -> Iterator[None]:
 def brief_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Estimators that are not told how long train as briefly as a test can bear; budgets have tests of their own."""
     monkeypatch.setattr("lformer.estimators.budget.LEAST", 80)
+    monkeypatch.setattr("lformer.estimators.budget.MEMBERS", 1)
 
 
 @pytest.fixture(autouse=True)

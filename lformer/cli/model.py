@@ -94,8 +94,13 @@ def fit(
         ),
     ] = None,
     members: Annotated[
-        int, typer.Option(min=1, help="Models trained apart that answer together; five take five times as long.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Models trained apart that answer together; five take five times as long. By default 3 to classify or "
+            "regress fewer than 100 series, else 1.",
+        ),
+    ] = None,
     width: Annotated[int | None, typer.Option(min=1, help="Numbers by which the model describes a row.")] = None,
     lr: Annotated[float | None, typer.Option("--lr", help="Largest learning rate.")] = None,
     device: Annotated[Device, typer.Option(help="auto takes a GPU where there is one.")] = Device.auto,
@@ -143,8 +148,10 @@ def fit(
             say(f"{finding.title}: {finding.detail} {finding.option or finding.advice}")
         training: dict[str, Any] = {
             "max_epochs": epochs, "random_state": seed, "verbose": int(not quiet), "missing_values": request.missing,
-            "device": device.value, "members": members,
-        } | {name: given for name, given in (("width", width), ("lr", lr)) if given is not None}  # fmt: skip
+            "device": device.value,
+        }  # fmt: skip
+        given = {"members": members, "width": width, "lr": lr}
+        training |= {name: value for name, value in given.items() if value is not None}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SuspectDataWarning)  # said above
             warnings.simplefilter("ignore", LosesToNaiveWarning)  # said below

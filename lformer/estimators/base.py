@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
 from lformer import devices, scaling
-from lformer.estimators.budget import budget, earliest, warn_if_unfinished
+from lformer.estimators.budget import budget, earliest, members, warn_if_unfinished
 from lformer.estimators.devices import choose, placed
 from lformer.estimators.display import fitted_table
 from lformer.estimators.eval_set import joined, named
@@ -85,7 +85,8 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         width, depth, heads: size of the model.
         dropout: in training, share of the numbers inside the model that are set to 0.
         members: models trained apart, each with its own validation part, that answer together by their mean. Five cost
-            five times as much and are nearly always better than one.
+            five times as much and are nearly always better than one. "auto" is 3 for fewer than 100 series, and 1 for
+            more, for streams, and if `max_epochs` is given.
         lr: largest learning rate; it rises to this, then falls to 0 by the end of training.
         batch_size: series per step; at most a third of the training series.
         max_epochs: passes over the training series. None counts in steps: about 1,000 for few series, which are then
@@ -123,7 +124,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     depth: int = 2
     heads: int = 4
     dropout: float = 0.0
-    members: int = 1
+    members: int | Literal["auto"] = 1
     lr: float = 2e-3
     batch_size: int = 32
     max_epochs: int | None = None
@@ -188,7 +189,8 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         self.history_ = []
         self.n_iter_ = 0
         scores: list[float] = []
-        for n in range(self.members):
+        count = self._members(len(panel) - self._held)
+        for n in range(count):
             train, validation = self._split(len(panel), seed + n, groups)
             prepared = Prepared(panel=panel, targets=targets, train=train, validation=validation, test=validation)
             splits = self._splits(prepared, task, seed + n)
@@ -213,10 +215,10 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
                 self.unfinished_ = warn_if_unfinished(type(self).__name__, task, result.history, training.epochs)
                 self._naive = fit_naive(task, splits, scale, self.batch_size)
                 self.naive_, self.naive_score_ = self._naive.name, self._naive.score
-            mark = {"member": n} if self.members > 1 else {}
+            mark = {"member": n} if count > 1 else {}
             self.history_ += [mark | row for row in result.history]
             self.n_iter_ = max(self.n_iter_, result.epochs)
-        self.model_ = trained[0] if self.members == 1 else Ensemble(trained).eval()
+        self.model_ = trained[0] if count == 1 else Ensemble(trained).eval()
         self.validation_score_ = scores[0]
         self.loses_ = warn_if_it_loses(type(self).__name__, task, scores[0], self.naive_, self.naive_score_)
         if self.autosave is not None:
@@ -228,7 +230,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         models = trained if last is None else [*trained, last.cpu().eval()]
         if not models:
             return InterruptedFit("fit was interrupted before the end of the first epoch.", None)
-        self.model_ = models[0] if self.members == 1 else Ensemble(models).eval()
+        self.model_ = models[0] if len(models) == 1 else Ensemble(models).eval()
         self.n_iter_ = max(self.n_iter_, epochs)
         if self.autosave is None:
             return InterruptedFit("fit was interrupted; the best model so far is the `estimator` of this error.", self)
@@ -328,6 +330,10 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             return NEIGHBOURS if len(self.features_.channels) <= FEW_CHANNELS else 0
         return int(self.neighbours)
 
+    def _members(self, series: int) -> int:
+        """How many models answer together, trained on so many series."""
+        return members(series, self.max_epochs, self.streaming) if self.members == "auto" else self.members
+
     def _training(self, series: int = 1) -> TrainConfig:
         """How to train on so many series."""
         epochs, epoch_steps, batch_size = budget(series, self.batch_size, self.max_epochs, self._times)
@@ -365,11 +371,14 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         return panel
 
     def _check_parameters(self) -> None:
-        positive = ("width", "depth", "heads", "members", "lr", "batch_size", "max_epochs")
+        positive = ("width", "depth", "heads", "lr", "batch_size", "max_epochs")
         for name in positive:
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be greater than 0; got {getattr(self, name)}.")
-        given: Any = self.neighbours
+        given: Any = self.members
+        if given != "auto" and not (isinstance(given, Integral) and int(given) > 0):
+            raise ValueError(f'members must be "auto" or a whole number greater than 0; got {given!r}.')
+        given = self.neighbours
         if given != "auto" and not (isinstance(given, Integral) and int(given) >= 0):
             raise ValueError(f'neighbours must be "auto" or a whole number of at least 0; got {given!r}.')
         if not 0 <= self.dropout < 1:

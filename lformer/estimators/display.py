@@ -5,6 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from lformer.nn.ensemble import Ensemble
+
 if TYPE_CHECKING:
     from lformer.estimators.base import LFormerEstimator
 
@@ -37,7 +39,8 @@ def found(estimator: LFormerEstimator) -> dict[str, str]:
     }
     if features.covariates.columns:
         rows["static covariates"] = ", ".join(features.covariates.columns)
-    rows["model"] = f"{weights:,} weights{f', {estimator.members} members' if estimator.members > 1 else ''}"
+    together = f", {len(model.members)} members" if isinstance(model, Ensemble) else ""
+    rows["model"] = f"{weights:,} weights{together}"
     rows["training"] = f"{estimator.n_iter_} epoch{'' if estimator.n_iter_ == 1 else 's'}"
     if hasattr(estimator, "validation_score_"):  # of a model that was loaded nothing is known of its training
         monitor = estimator.task_.monitor

@@ -33,6 +33,7 @@ PER_SUMMARY = 10  # series for each summary number, so that none is learned by h
 class _SeriesEstimator(FineTunedEstimator):
     """What both have: training on less than there is."""
 
+    members: int | Literal["auto"] = "auto"
     drop_fraction: float = 0.2
     summaries: bool | Literal["auto"] = "auto"
     dropout: float = 0.2

@@ -2,20 +2,23 @@
 
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from lformer import LFormerClassifier, tasks
+from lformer import LFormer, LFormerClassifier, tasks
 from lformer.estimators import budget as module
-from lformer.estimators.budget import LEAST, MOST, PASSES, budget, warn_if_unfinished
+from lformer.estimators.base import members_of
+from lformer.estimators.budget import LEAST, MEMBERS, MOST, PASSES, budget, warn_if_unfinished
 
 
 @pytest.fixture(autouse=True)
 def brief_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here as users have it."""
     monkeypatch.setattr(module, "LEAST", LEAST)
+    monkeypatch.setattr(module, "MEMBERS", MEMBERS)
 
 
 @pytest.mark.parametrize("series", [2, 3, 42, 200, 1000, 5440, 10**5])
@@ -55,9 +58,16 @@ def test_fit_trains_few_series_for_many_steps(monkeypatch: pytest.MonkeyPatch) -
     rng = np.random.default_rng(0)
     y = np.arange(24) % 2
     X = [(np.sort(rng.random(5)), rng.normal(3 * label, 1, (5, 1))) for label in y]
-    model = LFormerClassifier(width=8, heads=1, depth=1, patience=None, random_state=0, device="cpu").fit(X, y)
+    small: dict[str, Any] = {"width": 8, "heads": 1, "depth": 1, "random_state": 0, "device": "cpu"}
+    model = LFormerClassifier(patience=None, **small).fit(X, y)
     assert model.n_iter_ == 40
     assert hasattr(model, "unfinished_")
+    assert {row["member"] for row in model.history_} == set(range(3))
+    assert len(members_of(model.model_)) == 3
+    for alone in ({"members": 1}, {"max_epochs": 2}, {"streaming": True}):
+        assert isinstance(LFormerClassifier(**small, **alone).fit(X, y).model_, LFormer)
+    with pytest.raises(ValueError, match='members must be "auto" or a whole number greater than 0; got 0'):
+        LFormerClassifier(members=0).fit(X, y)
 
 
 def test_what_is_drawn_anew_is_trained_on_for_longer_but_many_series_are_not() -> None:
