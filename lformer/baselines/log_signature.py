@@ -10,6 +10,9 @@ basis: brackets [e_i, e_j] in the order 12, 13, …, 1d, 23, …, and then those
 
 from __future__ import annotations
 
+from functools import lru_cache
+from itertools import product
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -21,9 +24,9 @@ def log_signature(points: Tensor, level: int) -> Tensor:
     if level == 1:
         return first
     since = points[..., :-1, :] - points[..., :1, :]
-    product = since.transpose(-1, -2) @ points.diff(dim=-2)  # (*, d, d)
+    moments = since.transpose(-1, -2) @ points.diff(dim=-2)  # (*, d, d)
     i, j = pairs(points.shape[-1], points.device)
-    lower = torch.cat([first, (product[..., i, j] - product[..., j, i]) / 2], dim=-1)
+    lower = torch.cat([first, (moments[..., i, j] - moments[..., j, i]) / 2], dim=-1)
     return lower if level == 2 else torch.cat([lower, _third(points)], dim=-1)
 
 
@@ -52,14 +55,15 @@ def pairs(dimensions: int, device: torch.device) -> Tensor:
     return torch.triu_indices(dimensions, dimensions, offset=1, device=device)
 
 
+@lru_cache(maxsize=8)  # on a GPU they are not copied there again for every batch
 def words(dimensions: int, device: torch.device) -> Tensor:
     """(3, (d³ - d) / 3), the Lyndon words of three letters in their order: i <= j and i < k.
 
     Their brackets are [i, [j, k]] where j < k, and [[i, j], k] otherwise.
     """
-    letter = torch.arange(dimensions, device=device)
-    i, j, k = letter[:, None, None], letter[None, :, None], letter[None, None, :]
-    return ((i <= j) & (i < k)).nonzero().T
+    found = [(i, j, k) for i, j, k in product(range(dimensions), repeat=3) if i <= j and i < k]
+    with torch.inference_mode(mode=False):  # they are kept, and training cannot use what was made inside
+        return torch.tensor(found, dtype=torch.int64, device=device).reshape(-1, 3).T
 
 
 def size(dimensions: int, level: int) -> int:
