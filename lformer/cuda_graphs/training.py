@@ -108,7 +108,14 @@ def _step(whole: Whole, batch: IrregularBatch) -> Step:
     wanted = {name: weight for name, weight in fresh.items() if weight.requires_grad}
     with torch.autocast(batch.values.device.type, enabled=False):  # it is for forward passes
         found = dict(zip(wanted, torch.autograd.grad(loss, list(wanted.values()), allow_unused=True), strict=True))
-    return Step(loss.detach(), [found.get(name) for name in fresh])
+    return Step(loss.detach(), [_laid_out(found.get(name), weight) for name, weight in fresh.items()])
+
+
+def _laid_out(gradient: Tensor | None, weight: Tensor) -> Tensor | None:
+    """A gradient whose numbers lie in memory as those of its weight, which a fused optimiser asks for."""
+    if gradient is None or gradient.stride() == weight.stride():
+        return gradient
+    return torch.empty_like(weight).copy_(gradient)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from helpers import irregular_batch, relative_error
 from torch import Tensor, nn
 
 from lformer import IrregularBatch
-from lformer.baselines import GRU, GRUConfig
+from lformer.baselines import GRU, S5, GRUConfig, S5Config
 from lformer.cuda_graphs import RecordingError, capture_step
 from lformer.nn import LFormer, LFormerConfig
 
@@ -158,6 +158,14 @@ def test_a_recurrence_does_not_take_the_weights_of_a_step_for_new_ones(recorded:
         step(irregular_batch(seed=seed))
         assert not model.recurrence._weights_have_changed()
         assert all(a is b for a, b in zip(model.recurrence._flat_weights, model.recurrence.parameters(), strict=True))
+
+
+def test_gradients_lie_in_memory_as_their_weights_do(recorded: list[tuple[int, ...]]) -> None:
+    net = S5(S5Config(inputs=3, outputs=2, width=16))
+    step = capture_step(net, objective)
+    for seed in range(3):
+        step(batch_of(seed, dtype=torch.float32))
+        assert all(p.grad is not None and p.grad.stride() == p.stride() for p in net.parameters())
 
 
 def test_values_are_not_looked_at(recorded: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from lformer.ops.precision import tf32
 SOLVERS = ("r-ode", "o-ode", "ncde", "contiformer")
 MODELS = ("lformer", "mamba", "transformer", *SOLVERS)
 SHORT = Budget(10, 0.3)
-FIRST = 16  # rows by which the shortest series is judged: some models are slow from the start
+PROBES = (16, 32)  # rows by which the shortest series is judged: some models are slow from the start
 TAIL = 8  # exponents are read off the last factor of this in length: short series on a GPU are all launches
 
 
@@ -60,7 +60,7 @@ class ScalingConfig:
         """Training steps alone."""
         return SpeedConfig(
             lengths=tuple(sorted(set(self.lengths))), batches=(self.batch,), models=self.models, works=(STEP,),
-            probes=tuple(n for n in (FIRST,) if n < min(self.lengths)), device=self.device, limit=self.limit,
+            probes=tuple(n for n in PROBES if n < min(self.lengths)), device=self.device, limit=self.limit,
             memory=self.memory, deadline=self.deadline, budget=self.budget,
         )  # fmt: skip
 

@@ -15,6 +15,7 @@ from lformer.batch import IrregularBatch
 from lformer.bench import peers
 from lformer.bench.speed.cells import REPLAY, STEP, WORKS, Cell, Work
 from lformer.bench.speed.timing import NOT_RECORDED, ONE_SECOND, Budget, Measured, attempt, call, why
+from lformer.nn.rows import fit_clock
 
 TIME_OVER = "not reached"  # the run was out of time before this cell's turn
 PROBE = Budget(3, 0.1)  # of a length that is there to judge longer ones by
@@ -135,7 +136,10 @@ def _cell(name: str, work: Work, batch: int, length: int, found: Measured | str)
 
 
 def _measured(model: nn.Module | str, data: IrregularBatch, work: Work, config: SpeedConfig) -> Measured | str:
-    return model if isinstance(model, str) else attempt(call(model, data, work), config.device, config.budget)
+    if isinstance(model, str):
+        return model
+    fit_clock(model, [data])  # as the trainer does: how far a solver has to go depends on it
+    return attempt(call(model, data, work), config.device, config.budget)
 
 
 def built(name: str, device: str) -> nn.Module | str:

@@ -16,6 +16,7 @@ from lformer.bench.speed.machine import DTYPES, Precision
 from lformer.bench.speed.sweep import TIME_OVER, built
 from lformer.bench.speed.timing import Budget, attempt, call, why
 from lformer.cuda_graphs import capture
+from lformer.nn.rows import fit_clock
 
 Mode = Literal["eager", "graph", "replay"]  # graph: inputs copied into its buffers first; replay: they are there
 MODES: tuple[Mode, ...] = ("eager", "graph", "replay")
@@ -46,6 +47,8 @@ def throughput(
     for name in models:
         for precision, dtype in DTYPES.items():
             model = built(name, device)
+            if not isinstance(model, str):
+                fit_clock(model, [data])
             # Weights and rows in this precision; times and intervals stay exact.
             rows = replace(data, values=data.values.to(dtype))
             for mode in MODES:
