@@ -49,6 +49,9 @@ def settings(model: str, dataset: str, task: str) -> Changes:
 # A value that is missing is shown as such: [x, mask] as input.
 SHOW_GAPS = dict.fromkeys(WITH_GAPS, Changes({"rows": "observed"}))
 
+# Chen et al. 2023, ContiFormer, on the spirals, for all models; the neural ODE saw all spirals at once.
+CHEN = {"lr": 1e-2, "batch_size": 64}
+
 # Walker et al. 2024 on the UEA sets: up to 100,000 steps of batch 32 at a constant rate, validated every 1,000, stopped
 # at the 11th validation without a gain. Linear map in, mean over time, linear map out.
 WALKER = {"batch_size": 32, "epoch_steps": 1000, "epochs": 100, "patience": 11}
@@ -123,6 +126,7 @@ def _controlled(lr: float, width: int, depth: int, inner: int, time: bool, **own
 # validated every 100 steps. Published are steps of a length on [0, 1], mostly a row or window; where they are shorter,
 # `steps` is the next whole number, so that none of ours is longer.
 NCDE = SHOW_GAPS | {
+    **dict.fromkeys(SPIRALS, Changes(train=CHEN)),
     "ethanol": _controlled(1e-3, 128, 4, 128, True),
     "eigenworms": _controlled(1e-3, 128, 3, 128, True),
     "heartbeat": _controlled(1e-3, 128, 4, 128, True, steps=2),
@@ -203,12 +207,17 @@ ONE_LAYER = {"": Changes({"depth": 1})}
 
 # Chen et al. 2018, as in Chen et al. 2023 on the spirals, with the tolerances of Rubanova et al. 2019.
 NODE = SHOW_GAPS | dict.fromkeys(
-    SPIRALS, Changes({"width": 16, "latent": 8, "units": 16, "activation": "elu", "head_layers": 1, "method": "dopri5"})
+    SPIRALS,
+    Changes(
+        {"width": 16, "latent": 8, "units": 16, "activation": "elu", "head_layers": 1, "method": "dopri5"},
+        {**CHEN, "batch_size": 200},
+    ),
 )
 
 # Rubanova et al. 2019: the rate at the start, which theirs (Adamax) falls from to a tenth. A linear decoder.
 LATENT_ODE = SHOW_GAPS | {
     "": Changes({"method": "dopri5", "head_layers": 0}),
+    **dict.fromkeys(SPIRALS, Changes(train=CHEN)),
     "physionet": Changes({"rows": "observed", "width": 40, "latent": 20, "units": 50, "depth": 3}, {"lr": 1e-2}),
     "activity": Changes({"rows": "observed", "width": 100, "latent": 15, "units": 500, "depth": 2}, {"lr": 1e-2}),
 }
@@ -222,7 +231,7 @@ GRU_ODE_BAYES = SHOW_GAPS | {
 # The continuous time embedding of the spirals (Chen et al. 2023) takes the place of the index.
 TRANSFORMER = SHOW_GAPS | dict.fromkeys(
     SPIRALS,
-    Changes({"width": 32, "depth": 1, "positions": "time", "time_embedding": "none"}, {"lr": 1e-2, "batch_size": 64}),
+    Changes({"width": 32, "depth": 1, "positions": "time", "time_embedding": "none"}, CHEN),
 )
 
 # Chen et al. 2023. On the UEA sets only the sizes are known; of the rest, batch size and rate are those of all models.
@@ -232,7 +241,7 @@ CONTIFORMER = {
     **dict.fromkeys(UEA, Changes({"width": 32, "feed_forward": 128, "dynamics": "sigmoid"})),
     **dict.fromkeys(
         SPIRALS,
-        Changes({"width": 16, "feed_forward": 64, "time_embedding": "none"}, {"lr": 1e-2, "batch_size": 64}),
+        Changes({"width": 16, "feed_forward": 64, "time_embedding": "none"}, CHEN),
     ),
 }
 
