@@ -184,7 +184,7 @@ def _words(record: dict[str, Any]) -> str:
 
 def machine_words(found: dict[str, Any]) -> str:
     """Device and version, of a CPU also the threads."""
-    cores = "" if "device" in found else f", {found['threads']} threads"
+    cores = "" if "device" in found else f", {found['threads']} thread{'s' if found['threads'] > 1 else ''}"
     return f"{found.get('device', found['cpu'])}{cores}, torch {found['torch']}"
 
 
