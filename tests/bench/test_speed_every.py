@@ -109,7 +109,7 @@ def test_the_page_shows_the_records_that_there_are(record: dict[str, Any], tmp_p
     assert page.records_of(tmp_path, "models") == {"cpu": record}
     shown = page.models_part({"cpu": record})
     assert markdown(every.table(record)) in shown
-    assert f"{torch.get_num_threads()} threads" in shown
+    assert f"{torch.get_num_threads()} thread" in shown
     assert "batch 2, 12 rows of 12 features; width 64, depth 2" in shown
     assert "r-ode with units 64 and latent 32" in shown
     assert "OOT" not in shown
