@@ -3,6 +3,8 @@
 This file is also the script whose processes hold the stretches; each compares its own with the whole and reports.
 """
 
+import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -176,6 +178,17 @@ def test_a_stretch_beyond_the_rows_is_refused() -> None:
 def test_a_process_alone_gives_the_answer_of_the_model(name: str) -> None:
     model, batch = model_of(MODELS[name]), whole()
     assert relative_error(ShardedLFormer(model)(batch.stretch(0, L)), model(batch)) < TIGHT
+
+
+def test_the_page_calculates_with_the_recorded_steps() -> None:
+    root = Path(__file__).parents[2]
+    cells = json.loads((root / "results" / "speed" / "cuda.json").read_text())["million"]
+    recorded = {cell["model"]: (cell["seconds"], cell["peak_bytes"]) for cell in cells if cell["length"] == 2**20}
+    page = (root / "docs" / "long-series.md").read_text()
+    for mode, name in (("non-causal", "lformer-plain"), ("causal", "lformer-plain-causal")):
+        written = re.search(rf'"{mode}": \((.+), (.+)\),', page)
+        assert written is not None
+        assert [float(number) for number in written.groups()] == pytest.approx(recorded[name], rel=2e-3)
 
 
 if __name__ == "__main__":
