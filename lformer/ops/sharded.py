@@ -107,7 +107,7 @@ def _causal(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, group: Group) -> Ten
 def _from_nothing(q: Tensor, k: Tensor, v: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
     """What the rows of a stretch read of one another, and what they leave: (B, L, H, V), (B, H, K, V)."""
     if q.shape[1] == 0:  # nothing, but a function of the operands: the backward exchange waits for every process
-        return v, parallel.outer_sum(k * decay[..., None], v)
+        return v, parallel.outer_sum(k, v)
     nothing = v.new_zeros(q.shape[0], *q.shape[2:], v.shape[-1])
     return parallel.attention(q, k, v, decay, nothing, causal=True)
 

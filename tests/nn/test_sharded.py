@@ -30,7 +30,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "streaming": {"causal": True, "gate_norm": "prefix", "answer": "step"},
     "causal, sequence": {"causal": True, "rows": "observed", "mu": "shared"},
     "vanilla": {"causal": True, "gate_norm": "none", "answer": "step", "marks": 1},
-    "clock": {"rate": "time", "output_gate": "none"},
+    "clock": {"rate": "time", "output_gate": "none", "causal": True, "gate_norm": "prefix"},
 }
 CUTS = {2: [(0, 13, L), (0, L, L)], 4: [(0, 7, 7, 22, L), (0, 0, 1, 29, L)]}
 
