@@ -225,6 +225,36 @@ class IrregularBatch:
             longer |= {name: _longer(tensor, count) for name, tensor in beside.items() if tensor is not None}
         return replace(self, **longer)
 
+    def stretch(self, start: int, stop: int, targets: Place = "series") -> Self:
+        """Rows `start` to `stop` of every series, as one process of several holds them, see `ShardedLFormer`.
+
+        Times are still since the start of the whole series. A series that ends before `start` has no rows left.
+
+        Args:
+            start, stop: positions from 0 to L; the row at `stop` is left out.
+            targets: where they stand. Those of rows are cut too.
+
+        Example:
+            >>> batch = IrregularBatch.build([[[1.0], [2.0], [3.0]]], times=[[5.0, 5.4, 7.0]])
+            >>> batch.stretch(1, 3).times
+            tensor([[0.4000, 2.0000]], dtype=torch.float64)
+        """
+        check_word(targets, "targets", get_args(Place))
+        L = self.times.shape[1]
+        start, stop = whole_number(start, "start"), whole_number(stop, "stop")
+        if not 0 <= start <= stop <= L:
+            raise ValueError(f"a stretch of {L} rows has 0 <= start <= stop <= {L}; got {start} and {stop}.")
+        if self.query_times is not None:
+            raise ValueError("a batch with query_times cannot be cut: a query belongs to no stretch.")
+        cut = ["values", "times", "deltas", "observed", "marks"]
+        if targets == "step":
+            cut += ["targets", "targets_observed", "targets_given"]
+        found = {name: getattr(self, name) for name in cut}
+        parts = {name: tensor[:, start:stop] for name, tensor in found.items() if tensor is not None}
+        if start < stop:  # no row of the stretch comes before its first one
+            parts["deltas"] = torch.cat([torch.zeros_like(self.deltas[:, :1]), self.deltas[:, start + 1 : stop]], dim=1)
+        return replace(self, lengths=(self.lengths - start).clamp(0, stop - start), **parts)
+
     def __getitem__(self, series: slice | ArrayLike) -> Self:
         """Some of the series, by slice, positions or mask, with everything that belongs to them."""
         if not isinstance(series, slice):

@@ -6,6 +6,7 @@ from lformer.nn.lformer import LFormer, LFormerConfig, State
 from lformer.nn.mixer import FeedForward, LiquidMixer, SwiGLU
 from lformer.nn.persistence import Persistence
 from lformer.nn.rows import RowEncoder
+from lformer.nn.sharded import ShardedLFormer
 from lformer.nn.softmax import SoftmaxAttention
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "LiquidMixer",
     "Persistence",
     "RowEncoder",
+    "ShardedLFormer",
     "SinusoidalTime",
     "SoftmaxAttention",
     "State",

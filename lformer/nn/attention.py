@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lformer import ops
-from lformer.ops import checks, reference
+from lformer.ops import checks, reference, sharded
+from lformer.ops.sharded import Group
 
 Mu = Literal["per_head", "shared", "fixed"]
 Rate = Literal["input", "time"]
@@ -159,6 +160,20 @@ class LiquidGatedAttention(nn.Module):
         exact = checks.exact_dtype(x.device)
         return y, LayerState(memory.to(exact), total.to(exact), _last_gate(gate, lengths, is_query, state))
 
+    def sharded(self, x: Tensor, deltas: Tensor, lengths: Tensor, group: Group = None) -> Tensor:
+        """As `forward`, (B, L, D), (B, L), (B,) -> (B, L, D), on the stretch of each series that this process holds.
+
+        The other processes of the group hold the others, in the order of their ranks. Runs in plain PyTorch.
+        """
+        q, k, v, o, gate = self._project(x)
+        u = sharded.liquid_decay(gate, deltas, self._mu(gate), lengths, group)
+        y = sharded.liquid_gated_attention(
+            q, k, v, sharded.normalise_decay(u, self.gate_norm, group), self.causal, group
+        )
+        if not self.causal and self.gate_norm == "none":
+            checks.moderate_result(y)
+        return self._emit(y, o)
+
     def decays(self, x: Tensor, deltas: Tensor) -> Tensor:
         """(B, L, D), (B, L) -> (B, L, H), the exponent of the gate of each row, `-log g`, as `forward` applies it."""
         *_, gate = self._project(x)
@@ -199,9 +214,11 @@ class LiquidGatedAttention(nn.Module):
         return q.unflatten(-1, (H, -1)), k.unflatten(-1, (H, -1)), v.unflatten(-1, (H, -1)), o, gate
 
     def _decay(self, gate: Tensor, deltas: Tensor, state: LayerState | None, is_query: Tensor | None) -> Tensor:
-        # By the clock alone, x̃ is 1 and only the row itself counts, so u = Δ.
-        mu = gate.new_zeros(1) if self.mu is None else self.mu()
-        return ops.liquid_decay(gate, deltas, mu, state and state.gate, is_query)
+        return ops.liquid_decay(gate, deltas, self._mu(gate), state and state.gate, is_query)
+
+    def _mu(self, gate: Tensor) -> Tensor:
+        """-> (H,) or (1,). By the clock alone, x̃ is 1 and only the row itself counts, so u = Δ."""
+        return gate.new_zeros(1) if self.mu is None else self.mu()
 
     def _emit(self, y: Tensor, o: Tensor | None) -> Tensor:
         """(B, L, H, V) -> (B, L, D)"""

@@ -329,9 +329,9 @@ class LFormer(nn.Module):
         checks.row_valid(values, delta, len(state.rows), self.config.inputs, self.first_interval.dtype)
         time = state.time + delta.to(state.time.dtype)
         row = _one_row(values, time, state, marks)
-        gap = torch.where(state.rows > 0, delta.to(values.dtype), self._first(values.dtype))
+        gap = torch.where(state.rows > 0, delta.to(values.dtype), self.typical_first(values.dtype))
         encoded = self.rows(row, state.past)
-        x = self.embedder(encoded.rows, self._clock(row.times)).squeeze(1)
+        x = self.embedder(encoded.rows, self.clock(row.times)).squeeze(1)
         layers = []
         for mixer, layer in zip(self.blocks, state.layers, strict=True):
             x, layer = mixer.step(x, gap, layer)
@@ -362,16 +362,16 @@ class LFormer(nn.Module):
         """What enters the first mixer: the embedded rows, the queries among them."""
         past = None if state is None else state.past
         encoded = self.rows(batch, past)
-        x, deltas = self.embedder(encoded.rows, self._clock(batch.times)), self.intervals(batch, state)
+        x, deltas = self.embedder(encoded.rows, self.clock(batch.times)), self.intervals(batch, state)
         if batch.query_times is None:
             return Entering(x, deltas, batch.lengths, None, None, encoded)
         before = None if state is None else torch.where(state.rows > 0, state.time, torch.nan)
         merged = merge(batch.times, deltas, batch.lengths, batch.query_times, before)
         asked = self.rows.queries(batch, encoded, past)
-        x = merged.arrange(x, self.embedder(asked, self._clock(batch.query_times)))
+        x = merged.arrange(x, self.embedder(asked, self.clock(batch.query_times)))
         return Entering(x, merged.deltas, merged.lengths, merged.is_query, merged, encoded)
 
-    def _clock(self, times: Tensor) -> Tensor:
+    def clock(self, times: Tensor) -> Tensor:
         """Times as the time embedding wants them."""
         return times / self.rows.interval if self.config.time_embedding == "relative" else times
 
@@ -390,7 +390,7 @@ class LFormer(nn.Module):
             prediction = encoded.own.restore(prediction, marks)
         return prediction
 
-    def _first(self, dtype: torch.dtype) -> Tensor:
+    def typical_first(self, dtype: torch.dtype) -> Tensor:
         """The first interval of a series that must not look ahead."""
         return self.first_interval.to(dtype) * (self.config.first_interval == "typical")
 
@@ -402,7 +402,7 @@ class LFormer(nn.Module):
         by_mean = typical and not self.config.causal
         if state is None and can_fill(batch.deltas, self.config.backend):
             return fill_intervals(batch, self.first_interval, typical, by_mean)
-        first = self._first(batch.deltas.dtype).expand(batch.values.shape[0])
+        first = self.typical_first(batch.deltas.dtype).expand(batch.values.shape[0])
         if by_mean:
             mean = mean_interval(batch)
             first = torch.where(mean > 0, mean, first)

@@ -15,6 +15,7 @@ from lformer.batch import IrregularBatch
 from lformer.nn.attention import Interpolation, LayerState, LiquidGatedAttention
 from lformer.nn.dropout import Dropout
 from lformer.ops.fused.plan import CAUSAL_HEAD_SIZES, MixerWeights, not_launched, unsupported
+from lformer.ops.sharded import Group
 
 
 class SwiGLU(nn.Module):
@@ -90,6 +91,11 @@ class LiquidMixer(nn.Module):
             self.time_norm(x), deltas, lengths=lengths, is_query=is_query, state=state, return_state=True
         )
         return self._channels(x + self.dropout(y)), state
+
+    def sharded(self, x: Tensor, deltas: Tensor, lengths: Tensor, group: Group = None) -> Tensor:
+        """As `forward`, on the stretch of each series that this process of the group holds."""
+        y = self.liquid.sharded(self.time_norm(x), deltas, lengths, group)
+        return self._channels(x + self.dropout(y))
 
     def step(self, x: Tensor, delta: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         """(B, D), (B,) -> (B, D) and the new state"""

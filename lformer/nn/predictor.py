@@ -5,6 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from lformer.ops.sharded import latest
+
 Answer = Literal["series", "step", "query"]
 Pooling = Literal["mean", "mean_last_max"]
 
@@ -43,6 +45,15 @@ class Pool(nn.Module):
         rows = torch.cat([kept[:, None, D : 2 * D].to(x.dtype), x], dim=1)
         last = rows.gather(1, lengths[:, None, None].expand(-1, 1, D)).squeeze(1)
         return torch.cat([total, last, torch.maximum(kept[:, 2 * D :], _greatest(x, valid))], dim=1)
+
+    def join(self, kept: Tensor, lengths: Tensor) -> Tensor:
+        """(R, B, D or 3 D), (R, B) of R stretches of each series -> (B, D or 3 D) of the whole"""
+        D = self.width
+        total = kept[..., :D].sum(dim=0)
+        if self.kind == "mean":
+            return total
+        last = latest(kept[..., D : 2 * D], lengths > 0)
+        return torch.cat([total, last, kept[..., 2 * D :].amax(dim=0)], dim=1)
 
     def forward(self, kept: Tensor, count: Tensor) -> Tensor:
         """(B, D or 3 D), (B,) rows so far -> (B, D or 3 D); zeros for an empty series"""

@@ -133,19 +133,19 @@ def normalise_decay(
     if norm != "none":  # which shares nothing out
         checks.total_fits(after)
     if norm == "sequence":
-        decay = _share(u, after[:, None])
+        decay = share(u, after[:, None])
     elif norm == "prefix":
         running = writes.cumsum(dim=1)
         if total is not None:
             running = total[:, None] + running
         # A reading row is measured against the past and itself, as a writing row in its place would be.
-        decay = _share(u, running if is_query is None else running + (u - writes)).to(u.dtype)
+        decay = share(u, running if is_query is None else running + (u - writes)).to(u.dtype)
     else:
         decay = u
     return (decay, after) if return_total else decay
 
 
-def _share(part: Tensor, whole: Tensor) -> Tensor:
+def share(part: Tensor, whole: Tensor) -> Tensor:
     """`part / whole` where there is anything to share, else 0. No epsilon, so the time unit cancels.
 
     A reading row takes no part in the sum, which may be far less than its own `u`. Where it is, nothing is left to

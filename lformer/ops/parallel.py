@@ -45,11 +45,11 @@ def _noncausal(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor) ->
     fade = torch.exp(-middle).to(q.dtype).mT[..., None]  # (B, H, 1, 1)
     k = k * (torch.exp(c - middle) * -torch.expm1(-exact)).to(k.dtype)[..., None]
     q = q * torch.exp(middle - c).to(q.dtype)[..., None]
-    memory = _outer_sum(k, v) + fade * state  # e^{+middle} S_L
-    return _read(q, memory), fade * memory
+    memory = outer_sum(k, v) + fade * state  # e^{+middle} S_L
+    return read(q, memory), fade * memory
 
 
-def _outer_sum(k: Tensor, v: Tensor) -> Tensor:
+def outer_sum(k: Tensor, v: Tensor) -> Tensor:
     """Σ_n k_nᵀ v_n per head, (B, L, H, K), (B, L, H, V) -> (B, H, K, V).
 
     One product over all heads whose off-diagonal blocks are dropped: with heads narrower than a tile this wastes
@@ -62,7 +62,7 @@ def _outer_sum(k: Tensor, v: Tensor) -> Tensor:
     return torch.diagonal(blocks, dim1=1, dim2=3).permute(0, 3, 1, 2)
 
 
-def _read(q: Tensor, memory: Tensor) -> Tensor:
+def read(q: Tensor, memory: Tensor) -> Tensor:
     """q_n S per head, (B, L, H, K), (B, H, K, V) -> (B, L, H, V)."""
     H, K, V = memory.shape[1:]
     if not _narrow(H, K, V):
