@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -15,12 +15,20 @@ from rich.table import Table
 from lformer.cli.common import clear_errors, console, require_records
 
 if TYPE_CHECKING:
-    from lformer.bench.engine import Outcome
+    from lformer.bench.engine import Outcome, Settings
 
 app = typer.Typer(no_args_is_help=True, help="Every cell of the paper's tables.")
 
 Out = Annotated[Path, typer.Option("--out", help="Folder of the records.")]
 RECORDS = Path("results/bench")
+EngineName = Annotated[str, typer.Option("--engine", help="How cells are run: local, or ray on a cluster.")]
+Address = Annotated[
+    str | None,
+    typer.Option(help="Of a Ray cluster, or auto; if not given, --engine ray starts one on this machine."),
+]
+GpuShare = Annotated[
+    float | None, typer.Option(help="Of a GPU that a cell takes on a Ray cluster with GPUs; an eighth if not given.")
+]
 
 
 @app.command("list")
@@ -74,7 +82,9 @@ def run(
     time_limit: Annotated[float | None, typer.Option(help="Seconds per cell, after which it is OOT.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes at a time; one per GPU if not given.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
-    engine: Annotated[str, typer.Option(help="How cells are run: local.")] = "local",
+    engine: EngineName = "local",
+    address: Address = None,
+    gpu_share: GpuShare = None,
     log: Annotated[str, typer.Option(help="none, csv or tensorboard.")] = "none",
     out: Out = RECORDS,
 ) -> None:
@@ -84,14 +94,14 @@ def run(
     is at work on some, 130 and 143 stopped by Ctrl-C and SIGTERM: the same command goes on from there.
     """
     from lformer.bench import grid
-    from lformer.bench.engine import Settings, exit_on_signals
+    from lformer.bench.engine import exit_on_signals
 
     with clear_errors():
         cells = grid.cells(
             datasets=_names(dataset), models=_names(model), seeds=grid.seeds(seeds), tasks=_names(task or ""),
             ablations=_names(ablation), variants=_names(variant), split=split, scaling=scaling, epochs=epochs,
         )  # fmt: skip
-        settings = Settings(root=out, time_limit=time_limit, device=device, log=log)
+        settings = _settings(engine, address, gpu_share, root=out, time_limit=time_limit, device=device, log=log)
         try:
             with exit_on_signals(), closing(grid.run(cells, settings, engine, workers)) as outcomes:
                 ended = _watched(outcomes, len(cells))
@@ -107,6 +117,18 @@ def run(
             code = worst
     if code:
         raise typer.Exit(code)
+
+
+def _settings(engine: str, address: str | None, gpu_share: float | None, **others: Any) -> Settings:
+    """What cells are run with; options of a cluster are refused by other engines."""
+    from lformer.bench.engine import Settings
+
+    asked = {"address": address, "gpu_share": gpu_share}
+    given = {name: value for name, value in asked.items() if value is not None}
+    if given and engine != "ray":
+        names = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise ValueError(f"{names}: of a Ray cluster, for --engine ray; got --engine {engine}.")
+    return Settings(**given, **others)
 
 
 def _watched(outcomes: Iterable[Outcome], count: int) -> list[Outcome]:
