@@ -47,8 +47,9 @@ def ray_engine(cells: Sequence[Cell], settings: Settings, workers: int | None = 
         As the engine `local` does. Whoever stops listening cancels the tasks too.
     """
     with _cluster(settings.address, workers):
-        told = _Told.remote()
-        task = _task.options(num_gpus=_gpus(settings))
+        told = ray.remote(num_cpus=0)(_Told).remote()
+        # A process runs one cell and ends (max_calls): its memory is that cell's, and so is its part of a GPU.
+        task = ray.remote(num_cpus=1, num_gpus=_gpus(settings), max_calls=1, max_retries=RETRIES)(_task)
         everywhere = replace(settings, root=settings.root.absolute())
         environment = {name: value for name, value in os.environ.items() if name.startswith(OURS)}
         waiting, running = deque(cells), dict[Any, Cell]()
@@ -68,7 +69,6 @@ def ray_engine(cells: Sequence[Cell], settings: Settings, workers: int | None = 
             ray.kill(told)
 
 
-@ray.remote(num_cpus=0, max_concurrency=1)
 class _Told:
     """What cells say while they run, until somebody takes it."""
 
@@ -83,8 +83,6 @@ class _Told:
         return taken
 
 
-# A process runs one cell and ends: its memory is that cell's, and so is its part of a GPU.
-@ray.remote(num_cpus=1, max_calls=1, max_retries=RETRIES)
 def _task(cell: Cell, settings: Settings, environment: dict[str, str], told: Any) -> Outcome:
     """Run a cell in a process of the cluster; how it ended."""
     os.environ.update(environment)

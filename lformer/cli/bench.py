@@ -208,7 +208,7 @@ def _settings(engine: str, address: str | None, gpu_share: float | None, **other
     from lformer.bench.engine import Settings
 
     asked = {"address": address, "gpu_share": gpu_share}
-    given = {name: value for name, value in asked.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     if given and engine != "ray":
         names = ", ".join("--" + name.replace("_", "-") for name in given)
         raise ValueError(f"{names}: of a Ray cluster, for --engine ray; got --engine {engine}.")
