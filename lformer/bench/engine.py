@@ -1,4 +1,4 @@
-"""How the cells of a grid are run. The default, `local`, runs processes on this machine."""
+"""How the cells of a grid are run: `local`, the default, by processes of this machine; `ray` on a cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from typing import IO, Any, NoReturn
 
 import torch
 
-from lformer.bench.records import Cell, cell_fields
+from lformer.bench.records import Cell, Record, cell_fields
 
 GRACE = 10.0  # seconds that a process which is asked to end has before it is killed
 RESUMABLE = "Run again, it goes on from its last epoch."
@@ -47,12 +47,24 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What every cell of a grid is run with."""
+    """What every cell of a grid is run with.
+
+    Attributes:
+        root, time_limit, device, log: as in `lformer.bench.run.run`.
+        address: of a Ray cluster, or "auto" for the one of this machine; None starts one. For the engine `ray` alone.
+        gpu_share: of a GPU that a cell takes there, where the cluster has any.
+    """
 
     root: Path
     time_limit: float | None = None
     device: str = "auto"
     log: str = "none"
+    address: str | None = None
+    gpu_share: float = 1 / 8
+
+    def __post_init__(self) -> None:
+        if not 0 < self.gpu_share <= 1:
+            raise ValueError(f"gpu_share must be more than 0 and at most 1; got {self.gpu_share:g}.")
 
 
 Engine = Callable[[Sequence[Cell], Settings, int | None], Iterator[Outcome]]
@@ -101,7 +113,29 @@ def local(cells: Sequence[Cell], settings: Settings, workers: int | None = None)
             processes.end()
 
 
-ENGINES: dict[str, Engine] = {"local": local}
+def ray(cells: Sequence[Cell], settings: Settings, workers: int | None = None) -> Iterator[Outcome]:
+    """One task of a Ray cluster per cell, as `lformer.bench.ray_engine` says, which needs Ray."""
+    from lformer.bench.ray_engine import ray_engine
+
+    yield from ray_engine(cells, settings, workers)
+
+
+ENGINES: dict[str, Engine] = {"local": local, "ray": ray}
+
+
+def spelled(figures: Mapping[str, float]) -> str:
+    """Figures in one line.
+
+    Example:
+        >>> spelled({"epoch": 3, "loss": 0.123456})
+        'epoch 3, loss 0.1235'
+    """
+    return ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+
+
+def ending(cell: Cell, record: Record) -> Outcome:
+    """How a cell with a record ended."""
+    return Outcome(cell, record["status"], spelled(record["metrics"]) or record.get("error", ""))
 
 
 @contextmanager

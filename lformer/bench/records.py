@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,28 @@ class Cell:
         return f"{self.dataset} {self.task} {self.label} seed {self.seed}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Trial(Cell):
+    """A cell of a study that looks for good settings: no figure of a table, and never tested.
+
+    Its folder is that of its study, so it never lies among the records of cells.
+
+    Attributes:
+        number: in the study, from 0.
+        changes: fields of `model` and `train` that differ from the recipe.
+    """
+
+    number: int
+    changes: dict[str, dict[str, Any]] = field(hash=False)
+
+    def folder(self, root: Path) -> Path:
+        """Where everything of this trial lies."""
+        return root / "trials" / f"{self.number:04d}"
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} trial {self.number}"
+
+
 class RecordError(ValueError):
     """A record cannot be read, or is not what its place says."""
 
@@ -70,7 +92,7 @@ class RecordWarning(UserWarning):
 
 def write(record: Record, root: Path) -> Path:
     """Put a record in its place; on an error, such as a full disk, the one that was there stays."""
-    path = Cell(**record["cell"]).path(root)
+    path = cell_of(record["cell"]).path(root)
     sealed.write_json(path, record)
     return path
 
@@ -85,7 +107,7 @@ def read(path: Path) -> Record:
         missing = [name for name in REQUIRED if name not in record]
         if missing:
             raise ValueError(f"it has no {', '.join(missing)}")
-        cell = Cell(**record["cell"])
+        cell = cell_of(record["cell"])
         place = cell.path(Path()).parts
     except (ValueError, TypeError) as error:
         raise RecordError(f"{path} is not a record: {error}.") from error
@@ -143,3 +165,8 @@ def grouped(records: Iterable[Record], *keys: str) -> Iterator[tuple[tuple[Any, 
 def cell_fields(cell: Cell) -> dict[str, Any]:
     """As it stands in a record."""
     return asdict(cell)
+
+
+def cell_of(fields: Mapping[str, Any]) -> Cell:
+    """The other way round; a trial has a number."""
+    return Trial(**fields) if "number" in fields else Cell(**fields)

@@ -25,7 +25,7 @@ from lformer.baselines import FittedAtOnce
 from lformer.bench import records
 from lformer.bench.models import build
 from lformer.bench.recipes import recipe
-from lformer.bench.records import Cell, Record
+from lformer.bench.records import Cell, Record, Trial
 from lformer.devices import choose, device_of
 from lformer.evaluate import evaluate
 from lformer.ops.checks import skip_value_checks
@@ -59,7 +59,7 @@ def run(
 
     Returns:
         The record. Its `status` is "done", or as in the paper "OOM" (out of memory), "OOT" (out of time) or "collapse"
-        (the loss became infinite or not a number).
+        (the loss became infinite or not a number). The `metrics` of a `Trial` are those of the validation part.
     """
     with _held(cell, root):
         records.set_damaged_aside(cell, root)
@@ -115,6 +115,9 @@ def _run(cell: Cell, folder: Path, changes: dict[str, Any], progress: bool, repo
     splits = data.load(
         cell.dataset, task=cell.task, seed=cell.seed, split=cell.split, scaling=cell.scaling, **plan.data
     )
+    if isinstance(cell, Trial):
+        plan = plan.changed(**cell.changes)
+        splits = replace(splits, test=splits.validation)  # whoever chooses between trials must not see the test part
     task = tasks.for_splits(splits)
     training = replace(plan.train, **changes)
     if cell.epochs is not None:

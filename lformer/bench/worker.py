@@ -14,8 +14,8 @@ import warnings
 from pathlib import Path
 
 from lformer.allocator import keep_freed_pages
-from lformer.bench.engine import GRACE, exit_on_signals
-from lformer.bench.records import Cell
+from lformer.bench.engine import GRACE, ending, exit_on_signals, spelled
+from lformer.bench.records import cell_of
 from lformer.bench.run import BusyError, run
 
 
@@ -24,15 +24,15 @@ def main() -> None:
     task = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_input, daemon=True).start()
     warnings.showwarning = lambda message, *about, **more: _say("warning", str(message))
-    cell, root = Cell(**task.pop("cell")), Path(task.pop("root"))
+    cell, root = cell_of(task.pop("cell")), Path(task.pop("root"))
     keep_freed_pages()
     try:
         record = run(cell, root, progress=False, report=_report, **task)
     except BusyError as error:
         _say("busy", str(error))
     else:
-        figures = ", ".join(f"{name} {value:.4g}" for name, value in record["metrics"].items())
-        _say(record["status"], figures or record.get("error", ""))
+        outcome = ending(cell, record)
+        _say(outcome.status, outcome.note)
 
 
 def _end_with_input() -> None:
@@ -45,7 +45,7 @@ def _end_with_input() -> None:
 
 
 def _report(row: dict[str, float]) -> None:
-    _say("running", ", ".join(f"{name} {value:.4g}" for name, value in row.items()))
+    _say("running", spelled(row))
 
 
 def _say(status: str, note: str) -> None:

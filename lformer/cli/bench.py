@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -15,12 +15,21 @@ from rich.table import Table
 from lformer.cli.common import clear_errors, console, require_records
 
 if TYPE_CHECKING:
-    from lformer.bench.engine import Outcome
+    from lformer.bench.engine import Outcome, Settings
+    from lformer.bench.tuning import Study
 
 app = typer.Typer(no_args_is_help=True, help="Every cell of the paper's tables.")
 
 Out = Annotated[Path, typer.Option("--out", help="Folder of the records.")]
 RECORDS = Path("results/bench")
+EngineName = Annotated[str, typer.Option("--engine", help="How cells are run: local, or ray on a cluster.")]
+Address = Annotated[
+    str | None,
+    typer.Option(help="Of a Ray cluster, or auto; if not given, --engine ray starts one on this machine."),
+]
+GpuShare = Annotated[
+    float | None, typer.Option(help="Of a GPU that a cell takes on a Ray cluster with GPUs; an eighth if not given.")
+]
 
 
 @app.command("list")
@@ -74,7 +83,9 @@ def run(
     time_limit: Annotated[float | None, typer.Option(help="Seconds per cell, after which it is OOT.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes at a time; one per GPU if not given.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
-    engine: Annotated[str, typer.Option(help="How cells are run: local.")] = "local",
+    engine: EngineName = "local",
+    address: Address = None,
+    gpu_share: GpuShare = None,
     log: Annotated[str, typer.Option(help="none, csv or tensorboard.")] = "none",
     out: Out = RECORDS,
 ) -> None:
@@ -84,14 +95,14 @@ def run(
     is at work on some, 130 and 143 stopped by Ctrl-C and SIGTERM: the same command goes on from there.
     """
     from lformer.bench import grid
-    from lformer.bench.engine import Settings, exit_on_signals
+    from lformer.bench.engine import exit_on_signals
 
     with clear_errors():
         cells = grid.cells(
             datasets=_names(dataset), models=_names(model), seeds=grid.seeds(seeds), tasks=_names(task or ""),
             ablations=_names(ablation), variants=_names(variant), split=split, scaling=scaling, epochs=epochs,
         )  # fmt: skip
-        settings = Settings(root=out, time_limit=time_limit, device=device, log=log)
+        settings = _settings(engine, address, gpu_share, root=out, time_limit=time_limit, device=device, log=log)
         try:
             with exit_on_signals(), closing(grid.run(cells, settings, engine, workers)) as outcomes:
                 ended = _watched(outcomes, len(cells))
@@ -109,12 +120,107 @@ def run(
         raise typer.Exit(code)
 
 
-def _watched(outcomes: Iterable[Outcome], count: int) -> list[Outcome]:
-    """How the cells ended, shown on the way there."""
+@app.command()
+def tune(
+    dataset: Annotated[str, typer.Option(help="Name of a data set.")],
+    model: Annotated[str, typer.Option(help="Name of a model that is trained.")] = "lformer",
+    task: Annotated[str | None, typer.Option(help="One of its tasks; its first if not given.")] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="That the study has in the end; 20 if neither this nor --minutes is given.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="After which no more trials begin in this call; running ones are finished.")
+    ] = None,
+    variant: Annotated[str, typer.Option(help="Recipe to start from beside the paper's.")] = "",
+    split: Annotated[str, typer.Option(help="published, or another rule of the data set.")] = "published",
+    scaling: Annotated[str, typer.Option(help="published, or another of the data set.")] = "published",
+    seed: Annotated[int, typer.Option(help="Of every trial and of the sampler.")] = 42,
+    epochs: Annotated[int | None, typer.Option(help="At most so many in a trial instead of the recipe's.")] = None,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds per trial, after which it is OOT.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Trials at a time, and in a round; one if not given.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+    engine: EngineName = "local",
+    address: Address = None,
+    gpu_share: GpuShare = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the study; runs/tune/DATASET-TASK-MODEL if not given.")
+    ] = None,
+) -> None:
+    """Look for good settings of a model on the validation part of a data set. The test part is never evaluated.
+
+    The folder has the best settings (best.json), all trials (trials.csv) and what mattered (importance.csv). The same
+    command goes on with an interrupted study. Exit codes as of `lformer bench run`.
+    """
+    from lformer.bench import grid, tuning
+    from lformer.bench.engine import exit_on_signals
+
+    with clear_errors():
+        if trials is None and minutes is None:
+            trials = 20
+        found = grid.cells(
+            datasets=[dataset], models=[model], seeds=[seed], tasks=_names(task or ""), variants=_names(variant),
+            split=split, scaling=scaling, epochs=epochs,
+        )  # fmt: skip
+        if len(found) != 1:
+            raise ValueError(f"a study has one data set, task, model and variant; got {len(found)} of them.")
+        names = (dataset, found[0].task, found[0].label.replace(" ", "-"))
+        folder = Path("runs/tune", "-".join(names)) if out is None else out
+        settings = _settings(engine, address, gpu_share, root=folder, time_limit=time_limit, device=device)
+        with tuning.held(folder):
+            study = tuning.Study(found[0], folder, seed=seed)
+            running = study.run(settings, engine=engine, workers=workers, trials=trials, minutes=minutes)
+            try:
+                with exit_on_signals(), closing(running):
+                    ended = _watched(running, study.left(trials))
+            except SystemExit:
+                console.print("Stopped. The same command goes on: a trial that was running, from its last epoch.")
+                raise
+            _show(study)
+    if any(outcome.status == "failed" for outcome in ended):
+        raise typer.Exit(1)
+
+
+def _show(study: Study) -> None:
+    """The trials of a study, best first, and what mattered; and where both were written."""
+    table = Table(title=f"Trials, {study.monitor} of the validation part")
+    for column in ("trial", study.monitor, "settings"):
+        table.add_column(column)
+    for trial in study.ranked:
+        value = trial.status if trial.value is None else f"{trial.value:.4g}"
+        chosen = (f"{name.split('.')[1]} {_short(setting)}" for name, setting in trial.chosen.items())
+        table.add_row(str(trial.number), value, ", ".join(chosen))
+    console.print(table)
+    if mattered := study.importance():
+        shares = ", ".join(f"{name.split('.')[1]} {share:.0%}" for name, share in mattered.items())
+        _print(f"What mattered: {shares}")
+    else:
+        console.print("What mattered: too few trials have different figures to tell.")
+    for path in study.write():
+        console.print(f"Written: {path}")
+
+
+def _short(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _settings(engine: str, address: str | None, gpu_share: float | None, **others: Any) -> Settings:
+    """What cells are run with; options of a cluster are refused by other engines."""
+    from lformer.bench.engine import Settings
+
+    asked = {"address": address, "gpu_share": gpu_share}
+    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    if given and engine != "ray":
+        names = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise ValueError(f"{names}: of a Ray cluster, for --engine ray; got --engine {engine}.")
+    return Settings(**given, **others)
+
+
+def _watched(outcomes: Iterable[Outcome], count: int | None) -> list[Outcome]:
+    """How the cells ended, shown on the way there; None if nobody knows how many there will be."""
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
     ended = []
     with Progress(*columns, console=console) as bar:
-        total = bar.add_task(f"{count} cells", total=count)
+        total = bar.add_task("cells" if count is None else f"{count} cells", total=count)
         running: dict[str, TaskID] = {}
         for outcome in outcomes:
             name = str(outcome.cell)
