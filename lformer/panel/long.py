@@ -17,7 +17,6 @@ from lformer.panel.stamps import as_stamps, require_fine, stored_dtype
 from lformer.panel.tables import column_names, indexed, open_table, take_columns
 from lformer.panel.zones import zone_of
 
-
 NO_ROWS = "a panel needs at least one series; the table has no rows."
 
 
@@ -66,7 +65,7 @@ def read_long(
 def columns_to_read(
     known: Sequence[Hashable], id: str, time: str, channel: str | None, value: str | Sequence[str] | None
 ) -> tuple[Sequence[Any], list[Any]]:
-    """The columns of the values, and all that are needed, of a table with `known` ones; an error if any is not there."""
+    """The columns of the values, and all that are to be read; an error if one is not among those of the table."""
     columns: Sequence[Any]
     if isinstance(value, str):
         columns = [value]

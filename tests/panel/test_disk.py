@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from lformer import LFormerClassifier, Panel
-from lformer.panel import big, disk
+from lformer.panel import big, disk, sample, sampling
+from lformer.parts import PanelPart, Targets, sampled
 from lformer.sealed import DamagedError
 
 FIELDS = ("times", "values", "observed", "first", "lengths", "ids", "origin")
@@ -223,3 +225,50 @@ def test_a_damaged_folder_is_refused(damage: str, tmp_path: Path) -> None:
     if damage not in ("flip",):  # which only reading to the end can find
         with pytest.raises(DamagedError, match="is damaged"):
             Panel.open(tmp_path / "panel", verify=False)
+
+
+# -- training on it
+
+
+def test_a_large_panel_is_sampled_and_thinned_by_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    level = np.arange(60) % 2
+    sizes = rng.integers(3, 30, 60)
+    series = [(np.sort(rng.random(n)), rng.normal(3 * y, 1, (n, 2))) for y, n in zip(level, sizes, strict=True)]
+    Panel.from_list(series).save(tmp_path / "panel")
+    panel = Panel.open(tmp_path / "panel")
+    part = PanelPart(panel, Targets(values=level, at="series"), np.arange(60), seed=1)
+    assert len(sampled(part)) == 60
+    monkeypatch.setattr(sampling, "LARGE", 200)
+    assert len(sampled(part)) < 20
+    np.testing.assert_array_equal(sampled(part).panel.ids, sample(panel))
+
+    def no_copy(self: Panel) -> Panel:
+        assert self.lengths.sum() < 500, "a copy of all rows"
+        return compact(self)
+
+    compact = Panel.compact
+    monkeypatch.setattr(Panel, "compact", no_copy)
+    once, again, next_epoch = (list(part.training_batches(8, epoch, 0.1)) for epoch in (0, 0, 1))
+    assert sorted(torch.cat([batch.index for batch in once]).tolist()) == list(range(60))
+    rows = sum(int(batch.lengths.sum()) for batch in once)
+    assert 0.5 * panel.lengths.sum() < rows < 0.95 * panel.lengths.sum()
+    assert rows == sum(int(batch.lengths.sum()) for batch in again)
+    assert rows != sum(int(batch.lengths.sum()) for batch in next_epoch)
+    for batch in once:
+        assert batch.targets is not None
+        np.testing.assert_array_equal(batch.targets, level[batch.index])
+        np.testing.assert_array_equal(batch.start, panel.first_times(batch.index.numpy()))
+
+    model = LFormerClassifier(max_epochs=2, width=16, depth=1, heads=2, random_state=0).fit(panel, level)
+    assert model.score(panel, level) > 0.8
+
+
+def test_training_on_disk_is_training_in_memory(tmp_path: Path) -> None:
+    panel = a_panel().cut(3)
+    panel.save(tmp_path / "panel")
+    models = [
+        LFormerClassifier(max_epochs=1, width=8, depth=1, heads=1, random_state=0).fit(one, np.arange(len(panel)) % 2)
+        for one in (panel, Panel.open(tmp_path / "panel"))
+    ]
+    np.testing.assert_array_equal(*(model.predict_proba(panel) for model in models))
