@@ -5,7 +5,8 @@ and prints:
 
     polars       seconds in which polars sorts the same files by id and time, and in which it makes one row of each id
                  and time with a column for each channel; each in a process of its own, as far as memory allows
-    build        seconds of `Panel.from_parquet`, rows of the table per second
+    build        seconds of `Panel.from_parquet`
+    core second  what counts on a machine that others use, too; the panel and polars with POLARS_MAX_THREADS=1 use one
     peak memory  of each of these processes; "own" is without the pages of mapped files, which the system takes back
     epoch        seconds of one training epoch of a classifier on the panel on disk and on the same in memory, in turns;
                  the share is the speed on disk of that in memory
@@ -106,12 +107,12 @@ def measure_here(work: str, files: str, folder: str) -> None:
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     WORK[work](files, folder)
-    seconds = time.perf_counter() - began
+    seconds, worked = time.perf_counter() - began, time.process_time() - worked
     done.set()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(json.dumps({"seconds": seconds, "peak": peak, "own": own[0]}))
+    print(json.dumps({"seconds": seconds, "cpu": worked, "peak": peak, "own": own[0]}))
 
 
 def in_memory(panel: Any) -> Any:
@@ -207,11 +208,16 @@ def main() -> None:
                 continue
             found = measured(work, files, folder)
             if "failed" in found:
-                print(f"{work:8} failed with exit code {found['failed']:.0f}, for want of memory if it is -9", flush=True)
+                print(
+                    f"{work:8} failed with exit code {found['failed']:.0f}, for want of memory if it is -9", flush=True
+                )
                 continue
-            pace = told.rows / found["seconds"]
+            pace = told.rows / found["cpu"]
             memory = f"peak memory {found['peak']:.2f} GiB, own {found['own']:.2f} GiB"
-            print(f"{work:8} {found['seconds']:.1f} s, {pace:,.0f} rows per second; {memory}", flush=True)
+            print(
+                f"{work:8} {found['seconds']:.1f} s, {found['cpu']:.1f} s of a core, {pace:,.0f} rows a core second; {memory}",
+                flush=True,
+            )
         size = sum(file.stat().st_size for file in Path(folder).iterdir())
         print(f"panel    {size / 2**30:.2f} GiB", flush=True)
         compare_epochs(folder, told.steps, told.turns)

@@ -307,6 +307,11 @@ def _naming(name: str) -> Iterator[None]:
 # -- files
 
 
+def parquet_rows(files: Sequence[Path]) -> int:
+    """How many rows the files have together, as they say."""
+    return sum(_opened(file).metadata.num_rows for file in files)
+
+
 def files_of(files: Any) -> list[Path]:
     """The files of a path, a folder, a pattern or a list of these, each once, in the order of their names."""
     several = files if isinstance(files, list | tuple) else [files]
