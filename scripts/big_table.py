@@ -213,11 +213,8 @@ def main() -> None:
                 )
                 continue
             pace = told.rows / found["cpu"]
-            memory = f"peak memory {found['peak']:.2f} GiB, own {found['own']:.2f} GiB"
-            print(
-                f"{work:8} {found['seconds']:.1f} s, {found['cpu']:.1f} s of a core, {pace:,.0f} rows a core second; {memory}",
-                flush=True,
-            )
+            taken = f"{found['seconds']:.1f} s, {found['cpu']:.1f} s of a core, {pace:,.0f} rows a core second"
+            print(f"{work:8} {taken}; peak memory {found['peak']:.2f} GiB, own {found['own']:.2f} GiB", flush=True)
         size = sum(file.stat().st_size for file in Path(folder).iterdir())
         print(f"panel    {size / 2**30:.2f} GiB", flush=True)
         compare_epochs(folder, told.steps, told.turns)
