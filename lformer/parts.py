@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
 
 from lformer.batch import IrregularBatch
 from lformer.covariates import Covariates
-from lformer.panel import Array, Panel, drop_observations, padded_rows, runs, take_rows
+from lformer.panel import Array, Panel, drop_observations, is_large, padded_rows, runs, sample, take_rows
 from lformer.panel.calendar import NO_CALENDAR, Calendar
 from lformer.panel.core import spell
 from lformer.panel.stamps import LONGEST
@@ -83,6 +83,7 @@ class Part(Protocol):
 
 
 P = TypeVar("P", bound=Part, covariant=True)
+Q = TypeVar("Q", bound=Part)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,15 +175,29 @@ class PanelPart:
         if drop_fraction:
             if self.targets.at == "rows":
                 raise ValueError("drop_fraction leaves rows out, and these targets stand at rows; set it to 0.")
-            left = drop_observations(self.panel, drop_fraction, np.random.default_rng([self.seed, epoch]))
-            yield from replace(self, panel=left).training_batches(size, epoch)
-            return
+            if not is_large(self.panel):
+                left = drop_observations(self.panel, drop_fraction, np.random.default_rng([self.seed, epoch]))
+                yield from replace(self, panel=left).training_batches(size, epoch)
+                return
         rng = np.random.RandomState([self.seed, epoch])
         order = rng.permutation(len(self))
         pool = np.arange(len(self)) // (POOL * size)
         order = order[np.lexsort((self.panel.lengths[order], pool))]  # stable: equal lengths stay in random order
         for start in size * rng.permutation(self.training_steps(size)):
-            yield self.batch(order[start : start + size])
+            index = order[start : start + size]
+            yield self._with_less(index, drop_fraction, epoch) if drop_fraction else self.batch(index)
+
+    def _with_less(self, index: Array, drop_fraction: float, epoch: int) -> IrregularBatch:
+        """A batch of some series, of which observations are dropped only now: a copy of all rows could be too large."""
+        rng = np.random.default_rng([self.seed, epoch, int(index[0])])
+        some = self.some(index)
+        less = replace(some, panel=drop_observations(some.panel, drop_fraction, rng)).batch(np.arange(len(index)))
+        return replace(less, index=torch.from_numpy(np.asarray(index, np.int64)))
+
+    def some(self, index: Array) -> PanelPart:
+        """Some series of this part, as a part; no row is copied."""
+        static = None if self.static is None else self.static[index]
+        return replace(self, panel=self.panel[index], members=self.members[index], static=static)
 
     def batch(self, index: Array) -> IrregularBatch:
         """Some series of this part, padded, with their targets."""
@@ -264,6 +279,13 @@ class PanelPart:
     def __getstate__(self) -> dict[str, Any]:
         """Panel and targets share their rows, so on the way to another process both leave the others' behind."""
         return dict((self.compact() if self.panel.wasteful else self).__dict__)
+
+
+def sampled(part: Q) -> Q:
+    """The part, or of a large one some series that stand for all of them."""
+    if isinstance(part, PanelPart) and is_large(part.panel):
+        return cast(Q, part.some(sample(part.panel)))
+    return part
 
 
 def _tensors(targets: Targets, pick: Any) -> dict[str, torch.Tensor]:

@@ -15,7 +15,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "batch": {"arrays"},
     "allocator": set(),
     "devices": set(),
-    "panel": {"arrays", "batch"},
+    "panel": {"arrays", "sealed", "batch"},
     "scaling": {"panel"},
     "covariates": set(),
     "splitting": set(),

@@ -466,3 +466,43 @@ def test_dates_with_and_without_a_zone_are_asked_for_by_text(tmp_path: Path, zon
     listed = pd.DataFrame({"who": ["s03", "s01"], "when": ["2024-04-02", "2024-04-02"]})
     some = predict(table, "--queries", str(written(listed, tmp_path / "q.csv")))
     np.testing.assert_allclose(some["x"], told["x"].to_numpy()[[2, 6]], rtol=1e-4)
+
+
+def test_several_files_are_one_table_in_memory_and_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = labs().assign(age=lambda t: t["who"].str[1:].astype(int) % 7)
+    whole = written(table, tmp_path / "whole.parquet")
+    (tmp_path / "big").mkdir()
+    for n in range(3):
+        written(table.iloc[n::3], tmp_path / "big" / f"{n}.parquet")
+    options = (*LONG, "--target", "state", "--static", "age", "--on-duplicate", "last")
+    fit(whole, *options)
+    wanted = load(tmp_path / "model").predict_proba(  # type: ignore[attr-defined]
+        series := Panel.from_long(
+            table, id="who", time="when", channel="lab", value="x", static=table.groupby("who")[["age"]].first()
+        )
+    )
+    runs = {"files": [str(tmp_path / "big" / f"{n}.parquet") for n in range(3)], "folder": [str(tmp_path / "big")]}
+    for name, files in runs.items():
+        kept = ("--on-disk", str(tmp_path / "panel")) if name == "folder" else ()
+        out = ("--epochs", "1", "--quiet", "--out", str(tmp_path / name))
+        result = call("fit", *files, *options, *out, *kept)
+        assert result.exit_code == 0, result.output
+        np.testing.assert_array_equal(load(tmp_path / name).predict_proba(series), wanted)  # type: ignore[attr-defined]
+    assert len(Panel.open(tmp_path / "panel")) == 40
+    monkeypatch.setattr("lformer.cli.big_table._memory", lambda: 1000)
+    assert "its series lie on disk" in fit(whole, *options)
+    assert not list(tmp_path.glob("series-*"))
+    text = refused(
+        "fit", str(whole), *LONG, "--target", "score", "--task", "regress-points", "--out", str(tmp_path / "m"), code=2
+    )
+    assert "has to fit there" in text
+    text = refused(
+        "fit", str(written(table, tmp_path / "labs.csv")), *LONG, "--target", "state", "--out", str(tmp_path / "m"),
+        "--on-disk", str(tmp_path / "other"), code=2,
+    )  # fmt: skip
+    assert "--on-disk is for Parquet" in text
+    twice = ("--out", str(tmp_path / "m"), "--on-disk", str(tmp_path / "panel"))
+    text = refused("fit", str(tmp_path / "big"), *options, *twice, code=2)
+    assert "is there already" in text
+    text = refused("fit", str(tmp_path / "none*.csv"), *options, "--out", str(tmp_path / "m"), code=2)
+    assert "none*.csv" in text

@@ -60,6 +60,12 @@ TaskName = Annotated[
 
 # Where things stand in a table of observations, the same for every command that reads one.
 TableFile = Annotated[Path, typer.Argument(help=f"{KINDS} with one observation per row.")]
+TableFiles = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE...", help=f"{KINDS} with one observation per row. Several, a folder or 'big/*.parquet' are one."
+    ),
+]
 IdColumn = Annotated[str, typer.Option("--id", help="Column that says whose observation it is.")]
 TimeColumn = Annotated[str, typer.Option("--time", help="Column of stamps: numbers, ISO 8601, or see --time-format.")]
 ChannelColumn = Annotated[

@@ -194,7 +194,7 @@ def doctor(
 
     with clear_errors():
         request = plan.Request(
-            file=file, task=task, target=target, targets=targets, horizon=horizon, seed=seed,
+            files=(file,), task=task, target=target, targets=targets, horizon=horizon, seed=seed,
             form=read_table.form(sep, decimal, thousands, encoding, time_format, time_zone, id_type, missing_text),
             missing=read_table.missing_values(missing_values),
             columns={"id": id, "time": time, "channel": channel, "value": read_table.one_value(channel, value),

@@ -25,6 +25,7 @@ from lformer.cli.common import (
     Sep,
     StaticColumns,
     TableFile,
+    TableFiles,
     TargetColumn,
     TargetsFile,
     TaskName,
@@ -60,7 +61,7 @@ class Beyond(StrEnum):
 
 
 def fit(
-    file: TableFile,
+    file: TableFiles,
     id: IdColumn,
     time: TimeColumn,
     out: Annotated[Path, typer.Option("--out", help="Folder for the model; one that is there is replaced.")],
@@ -75,6 +76,10 @@ def fit(
         typer.Option("--unlabelled", help=f"{KINDS} like FILE, of ids without a target, to learn from first."),
     ] = None,
     horizon: Horizon = None,
+    on_disk: Annotated[
+        Path | None,
+        typer.Option("--on-disk", help="New folder for the series of Parquet files that are larger than memory."),
+    ] = None,
     on_duplicate: OnDuplicate = Twice.error,
     missing_values: MissingNumbers = None,
     sep: Sep = None,
@@ -113,8 +118,8 @@ def fit(
 
     Exit code 0: the model is saved. 1: something is wrong with the data. 2: something is wrong with the request.
     """
+    from lformer.cli import big_table, read_table, scores
     from lformer.cli import plan as planning
-    from lformer.cli import read_table, scores
     from lformer.doctor.quick import look_over
     from lformer.estimators import artefact
     from lformer.estimators.folder import free_place
@@ -125,7 +130,7 @@ def fit(
     with clear_errors():
         free_place(out)
         request = planning.Request(
-            file=file, task=task, target=target, targets=targets, horizon=horizon, seed=seed,
+            files=big_table.tables_of(file), task=task, target=target, targets=targets, horizon=horizon, seed=seed,
             form=read_table.form(sep, decimal, thousands, encoding, time_format, time_zone, id_type, missing_text),
             missing=read_table.missing_values(missing_values),
             columns={
@@ -139,8 +144,11 @@ def fit(
             raise UsageError(f"--task {task} needs no targets: put the series of --unlabelled into FILE.")
         if lr is not None and not lr > 0:
             raise UsageError(f"--lr must be greater than 0; got {lr}.")
-    with clear_errors(code=1):
-        plan = planning.plan(request, planning.take_apart(request, request.read()))
+    with clear_errors(code=1), big_table.place_on_disk(request, on_disk, out) as folder:
+        if folder is None:
+            plan = planning.plan(request, planning.take_apart(request, request.read()))
+        else:
+            plan = big_table.plan_on_disk(request, folder)
         panel, columns = plan.panel, request.columns
         if channel is None:
             columns["value"] = list(panel.channels)
@@ -157,12 +165,12 @@ def fit(
             warnings.simplefilter("ignore", LosesToNaiveWarning)  # said below
             start = {} if unlabelled is None else {"pretrained": _pretrained(plan, request, unlabelled, training)}
             model = plan.estimator(**training, **start)
-            with planning.naming(file):
+            with planning.naming(request.file):
                 model.fit(panel[plan.train], plan.targets(plan.train))
                 found = _scores(model, plan)
         artefact.save(model, out, columns)
         beside = out.resolve().with_name(f"{out.resolve().name}-report.html")  # a model's folder holds nothing else
-        title, asked = f"{file.name}: {plan.task}", plan.targets(plan.test)
+        title, asked = f"{request.file.name}: {plan.task}", plan.targets(plan.test)
         report(model, panel[plan.test], asked, beside, title=title, trained_on=panel[plan.train])
     worse = scores.show(found, len(plan.train), len(plan.test))
     say(worse) if worse else None

@@ -25,7 +25,7 @@ class Request:
     """What is asked of a table.
 
     Attributes:
-        file: of the table.
+        files: of the table.
         form: how it is written.
         columns: id, time, channel, value, static: their names; on_duplicate; id_type, time_format and time_zone of the
             form. A model keeps them for new tables.
@@ -36,7 +36,7 @@ class Request:
         seed: of the split.
     """
 
-    file: Path
+    files: tuple[Path, ...]
     form: Form
     columns: dict[str, Any]
     missing: MissingValues = None
@@ -45,6 +45,12 @@ class Request:
     targets: Path | None = None
     horizon: str | None = None
     seed: int = 42
+
+    @property
+    def file(self) -> Path:
+        """What to call the table: its file, or the pattern that several have in common."""
+        first = self.files[0]
+        return first if len(self.files) == 1 else first.parent / f"*{first.suffix}"
 
     def check(self, *, open_end: bool = False) -> None:
         """Refuse what does not go together; with an `open_end` it may be left open what is to be learned."""
@@ -70,7 +76,8 @@ class Request:
     def read(self) -> pd.DataFrame:
         """The table, with all columns that the request names."""
         columns, value = self.columns, self.columns["value"]
-        table = read_table.read(self.file, columns, self.form)
+        tables = [read_table.read(file, columns, self.form) for file in self.files]
+        table = tables[0] if len(tables) == 1 else pd.concat(tables, ignore_index=True)
         values = [value] if isinstance(value, str) else value or []
         named = [columns["id"], columns["time"], columns["channel"], *values]
         in_file = [self.target] if self.target and self.targets is None else []
@@ -141,6 +148,11 @@ class Plan:
 def plan(request: Request, parts: Parts) -> Plan:
     """Series, targets and split, or an error that says why there are none."""
     panel = read_table.series(parts.observations, request.columns, parts.covariates, request.missing, request.file)
+    return planned(request, parts, panel)
+
+
+def planned(request: Request, parts: Parts, panel: Panel) -> Plan:
+    """The same, once there is a panel."""
     truth = _truth(request, parts, panel)
     _require_enough(panel, request)
     everyone = np.arange(len(panel))

@@ -11,7 +11,7 @@ from lformer.doctor.records import Channel
 from lformer.doctor.report import Finding
 from lformer.doctor.suspects import Dates, Mark, find_dates, find_marks, is_code
 from lformer.doctor.words import SHOWN, counted, listed
-from lformer.panel import Array, Panel
+from lformer.panel import Array, Panel, some_of
 from lformer.panel.stamps import stamps
 
 FEW = 3  # values of a channel that say nothing about it
@@ -25,10 +25,12 @@ Marks = dict[str, list[Mark]]
 def look_over(panel: Panel) -> tuple[list[Finding], Marks]:
     """What is suspicious about series with numbers as values, and the marks for missing values by channel.
 
-    A row that belongs to several series, as in windows that overlap, counts once.
+    A row that belongs to several series, as in windows that overlap, counts once. Of a large panel, some series are
+    looked at.
     """
     if panel.values.ndim != 2:
         return [], {}
+    panel = some_of(panel)
     channels, rows = channels_of(panel)
     marks = marks_of(channels)
     always = [channel for channel in channels if len(channel.rows) == rows]  # else it may be the time that counts

@@ -32,7 +32,7 @@ from lformer.estimators.suspicion import warn_of_suspects
 from lformer.evaluate import predict
 from lformer.nn import LFormer, LFormerConfig
 from lformer.nn.ensemble import Ensemble
-from lformer.panel import Array, MissingValues, Panel, check_missing_values
+from lformer.panel import Array, MissingValues, Panel, check_missing_values, some_of
 from lformer.panel.calendar import Choice, check_calendar
 from lformer.parts import PanelPart, Prepared, Splits, Targets, splits_of
 from lformer.scaling import Scale
@@ -182,7 +182,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             train, _ = self._split(len(panel), seed, groups)
             clock = False if self.clock == "auto" and self.streaming else self.clock  # which a stream outlives
             self.features_ = Features.fit(panel[train], self.calendar, clock)
-            scale = self._scale(panel[train].with_missing(suspected))  # marks have no say in it
+            scale = self._scale(some_of(panel[train]).with_missing(suspected))  # marks have no say in it
         panel, targets, task = self._prepare(self.features_.match(panel), targets, task, scale, seed)
         self.task_ = task
         trained: list[LFormer] = []

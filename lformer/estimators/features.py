@@ -10,7 +10,7 @@ import numpy as np
 
 from lformer.covariates import Covariates
 from lformer.estimators.inputs import match_channels, match_clock, on_calendar, require_dates
-from lformer.panel import Array, Panel
+from lformer.panel import Array, Panel, some_of
 from lformer.panel.calendar import NO_CALENDAR, Calendar, choose, choose_clock
 
 
@@ -37,8 +37,7 @@ class Features:
     @classmethod
     def fit(cls, panel: Panel, calendar: Any = False, clock: Any = False) -> Features:
         """From the training series; `calendar` and `clock` as the estimators take them."""
-        observed = np.ones(panel.values.shape, bool) if panel.observed is None else panel.observed
-        known: Array = np.any(observed[panel.rows()], axis=0)
+        known = _observed_channels(panel)
         if not known.any():
             raise ValueError(
                 f"no value is observed in any of the {len(panel)} training series, so there is nothing to learn from."
@@ -49,7 +48,7 @@ class Features:
             unit=panel.unit,
             calendar=on_calendar(panel),
             covariates=Covariates.fit(panel.static),
-            marks=replace(choose(panel, calendar), clock=choose_clock(panel, clock)),
+            marks=replace(choose(some_of(panel), calendar), clock=choose_clock(panel, clock)),
         )
 
     def match(self, panel: Panel) -> Panel:
@@ -59,14 +58,24 @@ class Features:
             require_dates(panel.origin.dtype.kind, panel.zone, self.marks.zone, "the times of X")
         if self.known.all():
             return panel
-        observed = np.ones(panel.values.shape, bool) if panel.observed is None else panel.observed
-        if (new := observed[panel.rows()].any(axis=0) & ~self.known).any():
+        if (new := _observed_channels(panel) & ~self.known).any():
             names = [name for name, is_new in zip(self.channels, new, strict=True) if is_new]
             warnings.warn(
                 f"channels {names[:5]} were never observed in training; their values in X are left out.", stacklevel=4
             )
+        observed = np.ones(panel.values.shape, bool) if panel.observed is None else panel.observed
         return replace(panel, values=np.where(self.known, panel.values, 0), observed=observed & self.known)
 
     def static(self, panel: Panel) -> Array | None:
         """(n, S) covariates of the series, None if training had none."""
         return self.covariates.encode(panel.static) if self.covariates.width else None
+
+
+def _observed_channels(panel: Panel) -> Array:
+    """(*C) bool, whether a channel is observed in any row, one piece of the rows after the other."""
+    found = np.full(panel.values.shape[1:], panel.observed is None and bool(panel.lengths.any()))
+    for piece in panel.pieces():
+        if piece.observed is None or found.all():
+            break
+        found |= piece.observed[piece.rows()].any(axis=0)
+    return found

@@ -32,7 +32,7 @@ from lformer.panel.calendar import Calendar
 from lformer.panel.core import spell
 from lformer.panel.stamps import as_stamps, elapsed, missing
 from lformer.panel.zones import zone_of
-from lformer.parts import PanelPart, Splits, Targets
+from lformer.parts import PanelPart, Splits, Targets, sampled
 from lformer.scaling import Scale
 from lformer.tasks import Task
 
@@ -205,7 +205,7 @@ class _RecordEstimator(LFormerEstimator):
         return shown, _only(replace(targets, values=np.clip(targets.values, scale.low, scale.high)), asked)
 
     def _begin(self, model: LFormer, task: Task, splits: Splits[PanelPart]) -> None:
-        fit_start(model, task, list(splits.train.batches(self.batch_size)))
+        fit_start(model, task, list(sampled(splits.train).batches(self.batch_size)))
 
     def _config(self, task: Task) -> LFormerConfig:
         kind: PersistenceKind = "none"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lformer.baselines import BASELINES
 from lformer.batch import IrregularBatch
 from lformer.evaluate import evaluate
-from lformer.parts import PanelPart, Splits
+from lformer.parts import PanelPart, Splits, sampled
 from lformer.scaling import Scale
 from lformer.tasks import Task
 
@@ -83,8 +83,9 @@ class Naive(NamedTuple):
 
 
 def fit_naive(task: Task, splits: Splits[PanelPart], scale: Scale, batch_size: int) -> Naive:
-    """Fit on the training part and compare on the validation part what one would try first."""
-    train, validation, spec = splits.train.compact(), splits.validation.compact(), splits.spec
+    """Fit on the training part and compare on the validation part what one would try first; on some of large ones."""
+    train, validation = (sampled(part).compact() for part in (splits.train, splits.validation))
+    spec = splits.spec
     rules: dict[str, Any]
     if task.name in RULES:
         (train, _), (validation, task) = (in_deviations(part, task, scale) for part in (train, validation))

@@ -5,8 +5,9 @@ from lformer.panel.core import OnDuplicate, Panel, padded_rows, runs, take_rows
 from lformer.panel.dropping import drop_observations, without_rows
 from lformer.panel.joining import join
 from lformer.panel.missing import MissingValues, check_missing_values
+from lformer.panel.sampling import is_large, sample, some_of
 
 __all__ = [
-    "Array", "MissingValues", "OnDuplicate", "Panel", "check_missing_values", "drop_observations", "join",
-    "padded_rows", "runs", "take_rows", "without_rows",
+    "Array", "MissingValues", "OnDuplicate", "Panel", "check_missing_values", "drop_observations", "is_large",
+    "join", "padded_rows", "runs", "sample", "some_of", "take_rows", "without_rows",
 ]  # fmt: skip

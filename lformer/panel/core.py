@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
@@ -258,6 +260,67 @@ class Panel:
             **read_array(values, times, lengths, ids, channels, unit, static, on_duplicate, missing_values, dtype)
         )
 
+    @classmethod
+    def from_parquet(
+        cls,
+        files: Any,
+        folder: str | Path,
+        *,
+        id: str,
+        time: str,
+        channel: str | None = None,
+        value: str | Sequence[str] | None = None,
+        channels: Sequence[str] | None = None,
+        unit: str | None = None,
+        static: Any = None,
+        on_duplicate: OnDuplicate = "error",
+        missing_values: MissingValues = None,
+        dtype: Any = np.float32,
+    ) -> Self:
+        """A panel on disk from Parquet files that together are one table, however large, with its rows in any order.
+
+        Memory holds the names of the series, some million rows, and the longest series.
+
+        Args:
+            files: of the table: a path, a folder, a pattern such as "big/*.parquet", or a list of these.
+            folder: for the panel, which must not be there yet; `Panel.open` opens it again.
+            others: as in `from_long`, whose panel this is, but for categories, which are sorted as text.
+        """
+        from lformer.panel.big import from_parquet
+
+        return cls(
+            **from_parquet(
+                files, folder, id, time, channel, value, channels, unit, static, on_duplicate, missing_values, dtype
+            )
+        )
+
+    @classmethod
+    def open(cls, folder: str | Path, *, verify: bool = True) -> Self:
+        """A panel that `save` or `from_parquet` wrote, mapped into memory rather than read; nothing is unpickled.
+
+        Args:
+            folder: of the panel. Its files must not change as long as the panel is used.
+            verify: whether each file is read to the end once, to see that it is as it was written; else its size tells.
+        """
+        from lformer.panel.disk import read
+
+        return cls(**read(folder, verify))
+
+    def save(self, folder: str | Path) -> None:
+        """Write the panel to a folder, which must not be there yet, whole or not at all; `Panel.open` opens it.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> panel = Panel.from_list([([0.0, 0.4, 3.0], [[1.0], [2.0], [4.0]]), ([7.5], [[1.0]])])
+            >>> with TemporaryDirectory() as place:
+            ...     panel.save(f"{place}/panel")
+            ...     Panel.open(f"{place}/panel")
+            Panel(2 series, 1 channel, 4 rows, 100 % observed)
+        """
+        from lformer.panel.disk import write
+
+        write(self, folder)
+
     # -- what it holds
 
     def __len__(self) -> int:
@@ -281,7 +344,9 @@ class Panel:
         """Of all values of all rows, how many were observed, from 0 to 1."""
         if self.observed is None:
             return 1.0
-        return float(self.observed[self.rows()].mean()) if self.lengths.any() else 0.0
+        entries = int(self.lengths.sum()) * math.prod(self.values.shape[1:])
+        seen = sum(int(np.count_nonzero(one.observed[one.rows()])) for one in self.pieces() if one.observed is not None)
+        return seen / entries if entries else 0.0
 
     def _repr_html_(self) -> str:
         """What a notebook shows: figures, and a picture of the first series."""
@@ -292,6 +357,13 @@ class Panel:
     def rows(self) -> Array:
         """(sum of lengths,) where the rows of the series lie, one series after the other."""
         return runs(self.first, self.lengths)
+
+    def pieces(self, rows: int = 2**20) -> Iterator[Self]:
+        """All series, some after the other: those that begin within so many rows are one piece."""
+        before = np.cumsum(self.lengths) - self.lengths
+        starts = np.flatnonzero(np.diff(before // rows, prepend=-1))
+        for start, end in pairwise([*starts.tolist(), len(self)]):
+            yield self[start:end]
 
     # -- taking series
 
@@ -441,10 +513,17 @@ class Panel:
             >>> panel.with_missing(-9999)
             Panel(1 series, 1 channel, 3 rows, 66.7 % observed)
         """
-        values = self.values if self.values.dtype.kind == "f" else (self.values * self.scale).astype(np.float32)
-        marked = is_mark(values, read_marks(missing_values, self.channels, values.dtype, some=some))
-        if not marked.any():
+        dtype = self.values.dtype if self.values.dtype.kind == "f" else np.dtype(np.float32)
+        marks = read_marks(missing_values, self.channels, dtype, some=some)
+
+        def marked_in(rows: slice) -> Array:
+            values = self.values[rows]
+            return is_mark(values if values.dtype == dtype else (values * self.scale).astype(dtype), marks)
+
+        steps = range(0, len(self.values) if marks else 0, 2**20)
+        if not any(marked_in(slice(start, start + steps.step)).any() for start in steps):
             return self
+        marked = marked_in(slice(None))
         seen = ~marked if self.observed is None else self.observed & ~marked
         return replace(self, values=np.where(seen, self.values, np.zeros((), self.values.dtype)), observed=seen)
 

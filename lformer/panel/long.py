@@ -17,6 +17,8 @@ from lformer.panel.stamps import as_stamps, require_fine, stored_dtype
 from lformer.panel.tables import column_names, indexed, open_table, take_columns
 from lformer.panel.zones import zone_of
 
+NO_ROWS = "a panel needs at least one series; the table has no rows."
+
 
 def read_long(
     table: Any,
@@ -35,42 +37,47 @@ def read_long(
     dtype = value_dtype(dtype)
     frame = open_table(table, "the table")
     check_names(id, time, channel, value)
-    known = column_names(frame)
-    columns = (
-        [value] if isinstance(value, str) else [c for c in known if c not in (id, time)] if value is None else value
-    )
-    if channel is None:
-        named = [id, time, *columns]
-    elif isinstance(value, str):
-        named = [id, time, channel, value]
-    else:
-        raise ValueError("with a channel column, value must name the column of the values.")
-    _columns_exist(known, named)
+    columns, named = columns_to_read(column_names(frame), id, time, channel, value)
     table = take_columns(frame, named)
     if not len(table):
-        raise ValueError("a panel needs at least one series; the table has no rows.")
-    owner, ids = _coded(table[id], id)
-    if (owner < 0).any():
-        lost = table.index[int(np.argmax(owner < 0))]
-        raise ValueError(f"{id!r} must name a series in every row; row {lost} has none.")
+        raise ValueError(NO_ROWS)
+    owner, ids = coded(table[id], id, "a series")
     clock = as_stamps(table[time], f"column {time!r}")
     require_fine(stored_dtype(table[time]), clock, owner, f"the stamps of column {time!r}")
     entries: tuple[Array, Array, Array]
     if channel is None:
-        if not columns:
-            raise ValueError(f"no column holds values: the table has only {id!r} and {time!r}.")
-        place, names = _places(columns, channels)
-        row, code, found = entries_of(np.column_stack([_numbers(table[c], c, dtype) for c in columns]))
+        place, names = places(columns, channels)
+        row, code, found = entries_of(np.column_stack([numbers_in(table[c], c, dtype) for c in columns]))
         entries = row, place[code], found
     else:
-        code, names = _channel_codes(table[channel], channels, channel)
-        numbers = _numbers(table[value], value, dtype)
+        code, known = coded(table[channel], channel, "a channel")
+        place, names = places(known, channels)
+        code = place[code]
+        numbers = numbers_in(table[columns[0]], columns[0], dtype)
         row = np.flatnonzero(~np.isnan(numbers))
         entries = row, code[row], numbers[row]
     entries = without_marks(entries, read_marks(missing_values, names, dtype))
     static = None if static is None else indexed(static, id, "static")
     fields = lay_out(np.asarray(ids), owner, clock, entries, names, unit, static, on_duplicate, dtype, table.index)
     return fields | {"zone": zone_of(table[time])}
+
+
+def columns_to_read(
+    known: Sequence[Hashable], id: str, time: str, channel: str | None, value: str | Sequence[str] | None
+) -> tuple[Sequence[Any], list[Any]]:
+    """The columns of the values, and all that are to be read; an error if one is not among those of the table."""
+    columns: Sequence[Any]
+    if isinstance(value, str):
+        columns = [value]
+    elif channel is not None:
+        raise ValueError("with a channel column, value must name the column of the values.")
+    else:
+        columns = [c for c in known if c not in (id, time)] if value is None else value
+    named = [id, time, *([] if channel is None else [channel]), *columns]
+    _columns_exist(known, named)
+    if not columns:
+        raise ValueError(f"no column holds values: the table has only {id!r} and {time!r}.")
+    return columns, named
 
 
 def check_names(id: Any, time: Any, channel: Any, value: Any) -> None:
@@ -106,25 +113,26 @@ def _columns_exist(known: Sequence[Hashable], columns: Sequence[Hashable]) -> No
         raise ValueError(f"the table has more than one column {', '.join(map(repr, twice))}.")
 
 
-def _coded(column: pd.Series[Any], name: str) -> tuple[Array, Any]:
-    """The position of each entry among the different ones, -1 if it is missing; and these, sorted."""
+def coded(column: pd.Series[Any], name: str, what: str, *, sort: bool = True) -> tuple[Array, Any]:
+    """The position of each entry among the different ones, and these, sorted; none may be missing.
+
+    Args:
+        column: of names.
+        name: of the column.
+        what: each of them names.
+        sort: or leave the different ones in the order in which they come.
+    """
     try:
-        return pd.factorize(column, sort=True)
+        code, known = pd.factorize(column, sort=sort)
     except CANNOT as error:
         raise TypeError(f"column {name!r} must hold names that can be told apart and sorted: {error}.") from error
-
-
-def _channel_codes(column: pd.Series[Any], channels: Sequence[str] | None, name: str) -> tuple[Array, list[str]]:
-    code, known = _coded(column, name)
     if (code < 0).any():
-        raise ValueError(
-            f"{name!r} must name a channel in every row; row {column.index[np.argmax(code < 0)]} has none."
-        )
-    place, names = _places(known, channels)
-    return place[code], names
+        lost = column.index[int(np.argmax(code < 0))]
+        raise ValueError(f"{name!r} must name {what} in every row; row {lost} has none.")
+    return code, known
 
 
-def _places(known: Sequence[Hashable], channels: Sequence[str] | None) -> tuple[Array, list[str]]:
+def places(known: Sequence[Hashable], channels: Sequence[str] | None) -> tuple[Array, list[str]]:
     """Where each channel that occurs stands among all of them, by name, and the names."""
     names = channel_names(known if channels is None else channels)
     place = {name: i for i, name in enumerate(names)}
@@ -134,7 +142,8 @@ def _places(known: Sequence[Hashable], channels: Sequence[str] | None) -> tuple[
     return np.asarray([place[str(c)] for c in known], np.int64), names
 
 
-def _numbers(column: pd.Series[Any], name: Hashable, dtype: Any) -> Array:
+def numbers_in(column: pd.Series[Any], name: Hashable, dtype: Any) -> Array:
+    """A column of values as numbers, NaN where there is none, or an error that says which entry is no number."""
     if getattr(column.dtype, "kind", "O") in "mMc":
         raise ValueError(f"column {name!r} must hold numbers; it holds {column.dtype}. Convert it, or leave it out.")
     try:

@@ -76,12 +76,7 @@ def lay_out(
 ) -> Fields:
     """Sort source rows by owner and stamp, merge those of one stamp, and lay out values and mask."""
     check_word(on_duplicate, "on_duplicate", get_args(OnDuplicate))
-    if (lost := missing(clock)).any():
-        at = int(np.argmax(lost))
-        place = f"row {int(np.sum(owner[:at] == owner[at]))}" if labels is None else f"row {labels[at]} of the table"
-        raise ValueError(
-            f"every observation needs a time; series {spell(ids[owner[at]])}, {place} has {clock[at]}. Drop such rows."
-        )
+    require_stamps(ids, owner, clock, labels)
     source, code, value = entries
     if (wild := ~np.isfinite(value)).any():
         at = int(np.argmax(wild))
@@ -133,8 +128,18 @@ def lay_out(
         "channels": tuple(channels),
         "unit": unit,
         "origin": origin,
-        "static": None if static is None else _static(static, ids),
+        "static": None if static is None else in_order(static, ids),
     }
+
+
+def require_stamps(ids: Array, owner: Array, clock: Array, labels: pd.Index | None) -> None:
+    """Refuse a row without a time."""
+    if (lost := missing(clock)).any():
+        at = int(np.argmax(lost))
+        place = f"row {int(np.sum(owner[:at] == owner[at]))}" if labels is None else f"row {labels[at]} of the table"
+        raise ValueError(
+            f"every observation needs a time; series {spell(ids[owner[at]])}, {place} has {clock[at]}. Drop such rows."
+        )
 
 
 def _merge(owner: Array, clock: Array) -> tuple[Array, int]:
@@ -194,7 +199,7 @@ def _means(key: Array, value: Array, size: int) -> Array:
     return mean
 
 
-def _static(static: pd.DataFrame, ids: Array) -> pd.DataFrame:
+def in_order(static: pd.DataFrame, ids: Array) -> pd.DataFrame:
     """The covariates of each series, in their order."""
     if not static.index.is_unique:
         twice = static.index[static.index.duplicated()].tolist()[:SHOWN]

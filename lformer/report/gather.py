@@ -205,8 +205,7 @@ def _plain(row: dict[str, float], monitor: str) -> dict[str, float]:
 
 
 def _described(panel: Panel) -> str:
-    rows, lengths = int(panel.lengths.sum()), panel.lengths
-    share = 1.0 if panel.observed is None else float(panel.observed[panel.rows()].mean()) if rows else 0.0
+    rows, lengths, share = int(panel.lengths.sum()), panel.lengths, panel.share_observed()
     unit = ", stamps are dates" if panel.origin.dtype.kind == "M" else f", times in {panel.unit}" if panel.unit else ""
     return (
         f"{counted(len(panel), 'series')}, {counted(rows, 'row')} ({lengths.min():,} to {lengths.max():,} each), "

@@ -26,7 +26,7 @@ from lformer.draws import Draws, drawing_from
 from lformer.evaluate import as_precise, evaluate
 from lformer.nn.rows import fit_clock
 from lformer.ops.precision import tf32
-from lformer.parts import Part, Splits
+from lformer.parts import Part, Splits, sampled
 from lformer.tasks import Task
 from lformer.train import checkpoint
 from lformer.train.activations import largest_activation
@@ -160,7 +160,7 @@ def fit(
     began -= 0.0 if saved is None else saved["seconds"]
 
     if config.clock == "fitted":
-        fit_clock(model, list(splits.train.batches(config.batch_size)))
+        fit_clock(model, list(sampled(splits.train).batches(config.batch_size)))
     model.to(world.device, torch.float64 if config.precision == "float64" else None).train()
     optimiser = _adam(model, config, world.device)
     history: History = []
