@@ -7,6 +7,7 @@ found. A process alone is a world of one, and exchanges nothing.
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -77,13 +78,20 @@ def join(device: str = "auto") -> World:
         on_cuda = choose(device, _local_rank()).type == "cuda"
         dist.init_process_group("nccl" if on_cuda else "gloo")
         # Not after each run: the next one would meet what this one has left at the meeting point.
-        atexit.register(dist.destroy_process_group)
+        atexit.register(_leave)
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return World(choose(device))
     world = World(choose(device, _local_rank()), dist.get_rank(), dist.get_world_size())
     if world.device.type == "cuda":
         torch.cuda.set_device(world.device)  # objects are exchanged by way of the current device
     return world
+
+
+def _leave() -> None:
+    """End the group. What still holds it in a circle, as DDP does, goes first: its threads would outlive the group,
+    and end the process by an abort."""
+    gc.collect()
+    dist.destroy_process_group()
 
 
 def _local_rank() -> int:

@@ -158,7 +158,7 @@ def test_values_that_want_a_gradient_take_the_path_that_has_it(device: str, laun
     def gradient(model: LFormer, batch: IrregularBatch) -> Tensor:
         return torch.autograd.grad(model(batch).sum(), batch.values)[0]
 
-    exact, batch = (ragged(5, 3, dtype) for dtype in (torch.float64, torch.float32))
+    exact, batch = (ragged(20, 3, dtype) for dtype in (torch.float64, torch.float32))
     exact, batch = (replace(b, values=b.values.clone().requires_grad_()) for b in (exact, batch.to(device)))
     known = gradient(plain, exact)
     model.float().to(device)
