@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from typer.testing import CliRunner
 
+from lformer.batch import median_interval, median_span
+from lformer.bench import peers
 from lformer.bench.layout import markdown
 from lformer.bench.speed import __main__ as door
 from lformer.bench.speed import figures, page, scaling
 from lformer.bench.speed.scaling import ScalingConfig
+from lformer.bench.speed.sweep import SpeedConfig, _measured, built
 from lformer.bench.speed.timing import Budget
 from lformer.cli import app
 
@@ -119,3 +123,16 @@ def test_both_commands_run_it(
     door.main(["--models", "scaling", "--quick", "--deadline", "-1", "--out", str(tmp_path / "door")])
     assert "| gru | " in capsys.readouterr().out
     assert (tmp_path / "door" / "scaling-cpu.json").exists()
+
+
+def test_a_model_knows_the_clock_of_the_series_it_is_timed_on() -> None:
+    """A solver walks as many steps as the series has typical spans: with another clock it would be timed on others."""
+    models = {name: built(name, "cpu") for name in ("r-ode", "lformer")}
+    for length in (8, 64):
+        data = peers.random_batch(2, length)
+        for model in models.values():
+            assert isinstance(model, nn.Module)  # and not why there is none
+            found = _measured(model, data, "training step", SpeedConfig(models=("gru",), budget=Budget(1, 0.0)))
+            assert not isinstance(found, str)
+            assert float(model.rows.span) == pytest.approx(median_span([data]))
+            assert float(model.rows.interval) == pytest.approx(median_interval([data]))
