@@ -189,8 +189,9 @@ def test_seconds_before_an_interruption_count(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         short_run(folder=tmp_path, report=stop)
     checkpoint.save(tmp_path, checkpoint_in(tmp_path) | {"seconds": 1000.0})
-    with pytest.raises(TimeLimitError, match="stopped after 500 s, in epoch 1"):
+    with pytest.raises(TimeLimitError, match="stopped after 500 s, in epoch 1") as late:
         short_run(folder=tmp_path, time_limit=500.0)
+    assert [row["epoch"] for row in late.value.history] == [0]
     assert checkpoint.seconds_spent(tmp_path) == 1000
     assert 1000 < short_run(folder=tmp_path)[1].seconds < 1500
 

@@ -154,10 +154,9 @@ def _run(cell: Cell, folder: Path, changes: dict[str, Any], progress: bool, repo
             )
     except (torch.OutOfMemoryError, MemoryError) as error:
         record |= {"status": "OOM", "error": str(error)}
-    except train.TimeLimitError as error:
-        record |= {"status": "OOT", "error": str(error)}
-    except train.DivergedError as error:
-        record |= {"status": "collapse", "error": str(error), "epochs": len(error.history), "history": error.history}
+    except (train.TimeLimitError, train.DivergedError) as error:
+        status = "OOT" if isinstance(error, train.TimeLimitError) else "collapse"
+        record |= {"status": status, "error": str(error), "epochs": len(error.history), "history": error.history}
     else:
         if not at_once:
             model.to(choose(training.device))  # where it was trained; what is fitted at once works on the CPU

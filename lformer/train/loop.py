@@ -110,7 +110,11 @@ class Result:
 
 
 class TimeLimitError(RuntimeError):
-    """The run took longer than it was given."""
+    """The run took longer than it was given. `history` holds the epochs before; the checkpoint of the last one stays."""
+
+    def __init__(self, message: str, history: History) -> None:
+        super().__init__(message)
+        self.history = history
 
 
 class DivergedError(FloatingPointError):
@@ -188,7 +192,7 @@ def fit(
                 epoch, losses = len(history), []
                 for n, batch in enumerate(_batches(splits.train, config, range(epoch * passes, (epoch + 1) * passes))):
                     if config.time_limit is not None:
-                        _check_time(began, config.time_limit, epoch, world)
+                        _check_time(began, config.time_limit, history, world)
                     _seed(draws, model, (seed, epoch, n), world)
                     loss = gradients(batch)
                     if not math.isfinite(value := loss.item()):
@@ -344,9 +348,9 @@ def _kept_random_state(model: nn.Module, device: torch.device) -> AbstractContex
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
-def _check_time(began: float, limit: float, epoch: int, world: World) -> None:
+def _check_time(began: float, limit: float, history: History, world: World) -> None:
     if world.anywhere(time.perf_counter() - began > limit):
-        raise TimeLimitError(f"stopped after {limit:g} s, in epoch {epoch}.")
+        raise TimeLimitError(f"stopped after {limit:g} s, in epoch {len(history)}.", history)
 
 
 def _explosion(model: nn.Module, batch: IrregularBatch, loss: float, epoch: int, step: int, config: TrainConfig) -> str:

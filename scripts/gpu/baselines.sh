@@ -12,11 +12,13 @@ bench() {
 }
 
 light=s5,s6,lru,gru-dt,rformer,transformer,gru
-CUDA_VISIBLE_DEVICES='' bench --device cpu --workers 3 --dataset physionet --task extrapolate --model o-ode,r-ode,node &
-CUDA_VISIBLE_DEVICES='' bench --device cpu --workers 3 --dataset spiral-0.02 --model "o-ode,r-ode,node,rkn-dt,gru-d,cfc,linoss,mamba,mtand,$light" &
-bench --workers 4 --dataset spiral-0.02 --model contiformer,cru,gru-ode-b,lsde,ncde,logncde,nrde,acssm &
-bench --workers 7 --dataset physionet --task extrapolate \
+ode=o-ode,r-ode,node
+CUDA_VISIBLE_DEVICES='' bench --device cpu --workers 3 --dataset physionet --task extrapolate --model "$ode" &
+CUDA_VISIBLE_DEVICES='' bench --device cpu --workers 3 --dataset spiral-0.02 --model "$ode" &
+bench --workers 5 --dataset spiral-0.02 \
+  --model "contiformer,cru,gru-ode-b,mtand,lsde,ncde,logncde,nrde,acssm,rkn-dt,gru-d,cfc,linoss,mamba,$light" &
+bench --workers 9 --dataset physionet --task extrapolate \
   --model "cru,contiformer,gru-ode-b,rkn-dt,ncde,gru-d,logncde,cfc,lsde,nrde,mamba,mtand,acssm,linoss,$light" &
-bench --workers 4 --dataset scp1 --model "rkn-dt,gru-d,cfc,mamba,mtand,$light" &
-bench --workers 3 --dataset physionet --task classify --model "rkn-dt,gru-d,cfc,mamba,mtand,lformer,$light" &
+bench --workers 2 --dataset scp1 --model "rkn-dt,gru-d,cfc,mamba,mtand,$light" &
+bench --workers 2 --dataset physionet --task classify --model "rkn-dt,gru-d,cfc,mamba,mtand,lformer,$light" &
 wait
