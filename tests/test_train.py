@@ -122,6 +122,28 @@ def test_the_rate_rises_in_the_warm_up_and_falls_to_zero() -> None:
     assert {rate_share(step, 100, TrainConfig()) for step in range(101)} == {1.0}
 
 
+class Stiff(nn.Module):
+    """A model whose solver fails in its third training step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.calls = nn.Parameter(torch.ones(2)), 0
+
+    def forward(self, batch: IrregularBatch) -> Tensor:
+        assert batch.query_times is not None
+        self.calls += self.training
+        if self.calls > 2:
+            raise FloatingPointError("dopri5 would need steps that float32 cannot hold.")
+        return self.scale * torch.ones(*batch.query_times.shape, 2)
+
+
+def test_a_solver_that_fails_ends_the_run_as_an_explosion_does(tmp_path: Path) -> None:
+    splits = data.load("spiral-0.02", steps=2)
+    with pytest.raises(DivergedError, match=r"cannot hold. In epoch 1.$") as error:
+        fit(Stiff(), TASK, splits, TrainConfig(epochs=3, device="cpu"), folder=tmp_path, progress=False)
+    assert [row["epoch"] for row in error.value.history] == [0]
+
+
 class Explodes(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -79,7 +79,15 @@ class Solver:
         choices: dict[str, Any] = {"method": self.method, "rtol": self.rtol, "atol": self.atol}
         if self.method == "dopri5":
             choices["options"] = {"norm": _worst}
-        return _odeint(self.adjoint)(_Scaled(field, scale), y, places, **choices)
+        try:
+            return _odeint(self.adjoint)(_Scaled(field, scale), y, places, **choices)
+        except AssertionError as error:
+            if "underflow in dt" not in str(error):
+                raise
+            raise FloatingPointError(
+                f"{self.method} would need steps that {str(y.dtype).removeprefix('torch.')} cannot hold: dy/dt changes "
+                "too fast. Lower the learning rate, or take rk4."
+            ) from error
 
 
 @dataclass(frozen=True, kw_only=True)

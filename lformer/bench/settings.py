@@ -214,12 +214,14 @@ NODE = SHOW_GAPS | dict.fromkeys(
     ),
 )
 
-# Rubanova et al. 2019: the rate at the start, which theirs (Adamax) falls from to a tenth. A linear decoder.
+# Rubanova et al. 2019, a linear decoder. Published is 1e-2, by Adamax at a falling rate; with Adam O-ODE then ends in
+# the mean of all curves, and R-ODE on PhysioNet in an explosion. 3e-3 and the clipping are ours, chosen on validation
+# curves.
 LATENT_ODE = SHOW_GAPS | {
-    "": Changes({"method": "dopri5", "head_layers": 0}),
-    **dict.fromkeys(SPIRALS, Changes(train=CHEN)),
-    "physionet": Changes({"rows": "observed", "width": 40, "latent": 20, "units": 50, "depth": 3}, {"lr": 1e-2}),
-    "activity": Changes({"rows": "observed", "width": 100, "latent": 15, "units": 500, "depth": 2}, {"lr": 1e-2}),
+    "": Changes({"method": "dopri5", "head_layers": 0}, {"lr": 3e-3, "clip": 1.0}),
+    **dict.fromkeys(SPIRALS, Changes(train={"batch_size": CHEN["batch_size"]})),
+    "physionet": Changes({"rows": "observed", "width": 40, "latent": 20, "units": 50, "depth": 3}),
+    "activity": Changes({"rows": "observed", "width": 100, "latent": 15, "units": 500, "depth": 2}),
 }
 
 # De Brouwer et al. 2019. The batch size is that of USHCN.

@@ -110,7 +110,7 @@ class Result:
 
 
 class TimeLimitError(RuntimeError):
-    """The run took longer than it was given. `history` holds the epochs before; the checkpoint of the last one stays."""
+    """The run took longer than it was given. `history` holds the epochs before; the last checkpoint stays."""
 
     def __init__(self, message: str, history: History) -> None:
         super().__init__(message)
@@ -238,6 +238,10 @@ def fit(
             gradients.clear()
             model.load_state_dict(best)
         raise
+    except FloatingPointError as error:  # also of a solver whose steps have become too small for float32
+        if isinstance(error, DivergedError):
+            raise
+        raise DivergedError(f"{error} In epoch {len(history)}.", history) from error
     finally:
         model.to(came_from)
     seconds = time.perf_counter() - began

@@ -215,6 +215,19 @@ def test_adjoint_gradients_of_a_trajectory_are_the_direct_ones(method: str) -> N
         assert relative_error(other, direct) < 1e-6
 
 
+class Explosive(nn.Module):
+    """dy/dt = y³, infinite at time 1 / (2 y²)."""
+
+    def forward(self, y: Tensor) -> Tensor:
+        return y**3
+
+
+def test_an_equation_whose_solution_ends_is_refused_in_words() -> None:
+    y, intervals = torch.tensor([[1.0], [30.0]]), torch.tensor([0.1, 0.7])
+    with pytest.raises(FloatingPointError, match=r"dopri5 would need steps that float32 cannot hold.*take rk4"):
+        Solver("dopri5", 4, 1e-3, 1e-4, adjoint=False)(Explosive(), y, intervals)
+
+
 def test_a_field_is_small_at_first_and_zero_at_zero() -> None:
     torch.manual_seed(0)
     field = Field(30, 40, 2)
