@@ -26,6 +26,7 @@ from lformer.estimators.eval_set import joined, named
 from lformer.estimators.features import Features
 from lformer.estimators.hub import HubMixin
 from lformer.estimators.inputs import as_panel, check_width
+from lformer.estimators.members import Member, StoppedError, train_members
 from lformer.estimators.naive import Naive, fit_naive, warn_if_it_loses
 from lformer.estimators.starting import start_from
 from lformer.estimators.suspicion import warn_of_suspects
@@ -38,7 +39,7 @@ from lformer.parts import PanelPart, Prepared, Splits, Targets, splits_of
 from lformer.scaling import Scale
 from lformer.splitting import hold_out, hold_out_stratified
 from lformer.tasks import Task
-from lformer.train import TrainConfig, fit, rounding, seeded
+from lformer.train import TrainConfig, rounding, seeded
 
 if TYPE_CHECKING:
     from lformer.estimators.stream import Stream
@@ -185,11 +186,8 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             scale = self._scale(some_of(panel[train]).with_missing(suspected))  # marks have no say in it
         panel, targets, task = self._prepare(self.features_.match(panel), targets, task, scale, seed)
         self.task_ = task
-        trained: list[LFormer] = []
-        self.history_ = []
-        self.n_iter_ = 0
-        scores: list[float] = []
         count = self._members(len(panel) - self._held)
+        members: list[Member] = []
         for n in range(count):
             train, validation = self._split(len(panel), seed + n, groups)
             prepared = Prepared(panel=panel, targets=targets, train=train, validation=validation, test=validation)
@@ -200,38 +198,37 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
                     model = LFormer(self._config(task))
                 model.rows.set_scale(*map(torch.from_numpy, (scale.shift, scale.scale, scale.low, scale.high)))
                 self._begin(model, task, splits)
-            training, bar = self._training(len(train)), bool(self.verbose)
+            training = self._training(len(train))
             if before is not None:
                 start_from(model, members_of(before.model_), n)
                 training = replace(training, clock="kept")
-            epochs: list[dict[str, float]] = []
-            try:
-                result = fit(model, task, splits, training, seed=seed + n, progress=bar, report=epochs.append)
-            except KeyboardInterrupt:
-                raise self._interrupted(trained, model if epochs else None, len(epochs)) from None
-            trained.append(model.cpu().eval())
-            scores.append(result.validation[task.monitor])
-            if n == 0:
-                self.unfinished_ = warn_if_unfinished(type(self).__name__, task, result.history, training.epochs)
-                self._naive = fit_naive(task, splits, scale, self.batch_size)
-                self.naive_, self.naive_score_ = self._naive.name, self._naive.score
-            mark = {"member": n} if count > 1 else {}
-            self.history_ += [mark | row for row in result.history]
-            self.n_iter_ = max(self.n_iter_, result.epochs)
-        self.model_ = trained[0] if count == 1 else Ensemble(trained).eval()
-        self.validation_score_ = scores[0]
-        self.loses_ = warn_if_it_loses(type(self).__name__, task, scores[0], self.naive_, self.naive_score_)
+            members.append(Member(model, splits, training, seed + n))
+        try:
+            results = train_members(members, task, shown=bool(self.verbose))
+        except StoppedError as stopped:
+            raise self._interrupted(stopped) from None
+        first, mark = members[0], count > 1
+        self.history_ = [({"member": n} if mark else {}) | row for n, one in enumerate(results) for row in one.history]
+        self.n_iter_ = max(result.epochs for result in results)
+        self.unfinished_ = warn_if_unfinished(
+            type(self).__name__, task, results[0].history, first.training.epochs
+        )  # fmt: skip
+        self._naive = fit_naive(task, first.splits, scale, self.batch_size)
+        self.naive_, self.naive_score_ = self._naive.name, self._naive.score
+        self.model_ = _together([member.model for member in members])
+        self.validation_score_ = results[0].validation[task.monitor]
+        self.loses_ = warn_if_it_loses(
+            type(self).__name__, task, self.validation_score_, self.naive_, self.naive_score_
+        )
         if self.autosave is not None:
             self.save(self.autosave)
         return self
 
-    def _interrupted(self, trained: list[LFormer], last: LFormer | None, epochs: int) -> InterruptedFit:
-        """What `fit` raises after Ctrl-C: members that are done, and the last at its best epoch so far, are a model."""
-        models = trained if last is None else [*trained, last.cpu().eval()]
-        if not models:
+    def _interrupted(self, stopped: StoppedError) -> InterruptedFit:
+        """What `fit` raises after Ctrl-C: members that had ended an epoch, at their best one so far, are a model."""
+        if not stopped.models:
             return InterruptedFit("fit was interrupted before the end of the first epoch.", None)
-        self.model_ = models[0] if len(models) == 1 else Ensemble(models).eval()
-        self.n_iter_ = max(self.n_iter_, epochs)
+        self.model_, self.n_iter_ = _together(stopped.models), stopped.epochs
         if self.autosave is None:
             return InterruptedFit("fit was interrupted; the best model so far is the `estimator` of this error.", self)
         self.save(self.autosave)
@@ -392,6 +389,12 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         choose(self.device)
         if self.device == "gpu":
             devices.choose("gpu")  # to train it insists on one, and says so before anything is computed
+
+
+def _together(models: list[LFormer]) -> LFormer | Ensemble:
+    """Trained models as the one that answers, on the CPU."""
+    ready = [model.cpu().eval() for model in models]
+    return ready[0] if len(ready) == 1 else Ensemble(ready).eval()
 
 
 def members_of(model: LFormer | Ensemble) -> list[LFormer]:

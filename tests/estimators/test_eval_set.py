@@ -13,6 +13,7 @@ from sklearn.metrics import log_loss
 from lformer import LFormerClassifier, LFormerPointClassifier, LFormerPointRegressor, LFormerRegressor, Panel
 from lformer import LFormerPretrainer as Pretrainer
 from lformer.estimators import base
+from lformer.estimators import members as training
 from lformer.estimators.base import scale_of
 
 
@@ -31,13 +32,13 @@ def wild(X: Panel) -> Panel:
 def parts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[set[str], set[str]]]:
     """Ids of training and validation series of every run from now on."""
     found = []
-    work = base.fit
+    work = training.fit
 
     def watched(model: Any, task: Any, splits: Any, *arguments: Any, **named: Any) -> Any:
         found.append((set(splits.train.panel.ids), set(splits.validation.panel.ids)))
         return work(model, task, splits, *arguments, **named)
 
-    monkeypatch.setattr(base, "fit", watched)
+    monkeypatch.setattr(training, "fit", watched)
     return found
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lformer import LFormer, LFormerClassifier, LFormerRegressor
-from lformer.estimators import base
+from lformer.estimators import members as training
 
 
 @pytest.mark.parametrize("kind", [LFormerClassifier, LFormerRegressor])
@@ -44,13 +44,13 @@ def test_members_are_trained_apart_and_answer_together() -> None:
 
 def test_every_member_has_its_own_weights_and_validation_part(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[tuple[bytes, tuple[int, ...]]] = []
-    train = base.fit
+    train = training.fit
 
     def watch(model: LFormer, task: Any, splits: Any, *args: Any, **kwargs: Any) -> Any:
         begun.append((model.head[0].weight.detach().numpy().tobytes(), tuple(splits.validation.members)))  # type: ignore[index, union-attr]
         return train(model, task, splits, *args, **kwargs)
 
-    monkeypatch.setattr(base, "fit", watch)
+    monkeypatch.setattr(training, "fit", watch)
     rng = np.random.default_rng(6)
     X = [(np.sort(rng.random(4)), rng.standard_normal((4, 2))) for _ in range(40)]
     LFormerRegressor(width=8, heads=1, depth=1, max_epochs=1, members=3, random_state=0).fit(X, rng.standard_normal(40))

@@ -16,7 +16,7 @@ import torch
 from estimators.every_estimator import SIX, SMALL, answers, fitted, records, same, targets
 
 from lformer import LFormerClassifier, LFormerRegressor, Panel, load
-from lformer.estimators import base
+from lformer.estimators import members as training
 from lformer.estimators.base import InterruptedFit
 from lformer.train import DivergedError
 
@@ -34,7 +34,7 @@ def test_a_failed_fit_leaves_the_estimator_as_it_was(kind: Any, fault: str, monk
     X = records()
     model = fitted(kind, X)
     before, state = answers(model, X), dict(vars(model))
-    real = base.fit
+    real = training.fit
 
     error = {"interrupt": KeyboardInterrupt(), "diverged": DivergedError("nan", [])}.get(fault, MemoryError())
 
@@ -42,7 +42,7 @@ def test_a_failed_fit_leaves_the_estimator_as_it_was(kind: Any, fault: str, monk
         real(*args, **kwargs)  # the weights have changed by now
         raise error
 
-    monkeypatch.setattr(base, "fit", real if fault == "heads" else fails)
+    monkeypatch.setattr(training, "fit", real if fault == "heads" else fails)
     if fault == "heads":
         model.set_params(heads=3)
     with pytest.raises((ValueError, KeyboardInterrupt, DivergedError, MemoryError)):
@@ -56,17 +56,17 @@ def test_a_failed_warm_start_leaves_the_weights_as_they_were(monkeypatch: pytest
     X = records()
     model = fitted(LFormerClassifier, X, warm_start=True)
     before = answers(model, X)
-    real = base.fit
+    real = training.fit
 
     def fails(*args: Any, **kwargs: Any) -> Any:
         real(*args, **kwargs)
         raise MemoryError
 
-    monkeypatch.setattr(base, "fit", fails)
+    monkeypatch.setattr(training, "fit", fails)
     with pytest.raises(MemoryError):
         model.fit(X, targets(LFormerClassifier, X))
     assert same(answers(model, X), before)
-    monkeypatch.setattr(base, "fit", real)
+    monkeypatch.setattr(training, "fit", real)
     model.fit(X, targets(LFormerClassifier, X))
     assert not same(answers(model, X), before)
 
@@ -82,18 +82,19 @@ def test_bad_targets_leave_the_classes_as_they_were() -> None:
 
 def interrupting(epoch: int, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Send this process SIGINT after an epoch, as Ctrl-C does; what is returned fills with the weights of each one."""
-    real, weights = base.fit, []
+    real, weights, sent = training.fit, [], []
 
     def fit(model: Any, *args: Any, report: Any, **kwargs: Any) -> Any:
         def watch(row: dict[str, float]) -> None:
             report(row)
             weights.append({**deepcopy(model.state_dict()), "score": row["rmse"]})
-            if row["epoch"] == epoch:
+            if row["epoch"] == epoch and not sent:  # one, though members may be trained side by side
+                sent.append(epoch)
                 os.kill(os.getpid(), signal.SIGINT)
 
         return real(model, *args, report=watch, **kwargs)
 
-    monkeypatch.setattr(base, "fit", fit)
+    monkeypatch.setattr(training, "fit", fit)
     return weights
 
 
@@ -119,7 +120,8 @@ def test_ctrl_c_is_a_keyboard_interrupt_with_the_best_model_so_far(
     assert isinstance(error.value, InterruptedFit)
     assert not hasattr(model, "model_")
     assert error.value.estimator is not None
-    assert error.value.estimator.n_iter_ == 3
+    assert error.value.estimator.n_iter_ == 3 or members > 1  # beside it another had gone further
+    assert error.value.estimator.n_iter_ >= 3
     assert same(answers(load(folder), X), answers(error.value.estimator, X))
 
 
@@ -142,7 +144,7 @@ def test_before_the_first_epoch_there_is_nothing_to_keep(monkeypatch: pytest.Mon
     def stop(*args: Any, **kwargs: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(base, "fit", stop)
+    monkeypatch.setattr(training, "fit", stop)
     X = records()
     with pytest.raises(InterruptedFit, match="before the end of the first epoch") as error:
         LFormerClassifier(**SMALL, autosave=str(tmp_path / "model")).fit(X, targets(LFormerClassifier, X))

@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 import lformer
 from lformer import LFormerClassifier, LFormerPointRegressor, LFormerPretrainer, Panel, pretrain
-from lformer.estimators import base
+from lformer.estimators import members as training
 from lformer.nn import LFormer
 
 FOUR = SERIES + POINTS
@@ -111,13 +111,13 @@ def test_without_anything_to_hide_there_is_nothing_to_learn() -> None:
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The weights of every model at the moment before its training."""
     found: list[dict[str, Any]] = []
-    train = base.fit
+    train = training.fit
 
     def watched(model: LFormer, *arguments: Any, **more: Any) -> Any:
         found.append({name: value.clone() for name, value in model.state_dict().items()})
         return train(model, *arguments, **more)
 
-    monkeypatch.setattr(base, "fit", watched)
+    monkeypatch.setattr(training, "fit", watched)
     return found
 
 

@@ -1,0 +1,85 @@
+"""Models that answer together, trained apart: side by side on the cores of a CPU, one after the other elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lformer.devices import choose
+from lformer.nn import LFormer
+from lformer.parts import Splits
+from lformer.tasks import Task
+from lformer.train import Result, TrainConfig, fit
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of the models, with the parts of the data and the seed that are its own."""
+
+    model: LFormer
+    splits: Splits[Any]
+    training: TrainConfig
+    seed: int
+
+
+class StoppedError(KeyboardInterrupt):
+    """Ctrl-C. `models` are those that have ended an epoch, at their best one; `epochs`, how many the longest had."""
+
+    def __init__(self, models: list[LFormer], epochs: int) -> None:
+        super().__init__("training was interrupted.")
+        self.models, self.epochs = models, epochs
+
+
+def train_members(members: Sequence[Member], task: Task, *, shown: bool = False) -> list[Result]:
+    """Train all of them in place, each as it would be alone.
+
+    A step of a small model is too short for several cores to share, so each core has a model of its own. What a model
+    draws belongs to its own run, hence how many are trained at a time changes nothing but the last digits.
+
+    Args:
+        members: what to train, and how.
+        task: what is asked of all of them.
+        shown: show a bar; side by side, that of the first one.
+    """
+    workers = _at_once(members)
+    threads, stop, epochs = torch.get_num_threads(), threading.Event(), [0] * len(members)
+
+    def work(n: int) -> Result:
+        if workers > 1:
+            torch.set_num_threads(max(1, threads // workers))  # of this thread
+
+        def count(row: dict[str, float]) -> None:
+            epochs[n] += 1
+            if stop.is_set():
+                raise KeyboardInterrupt
+
+        member, bar = members[n], shown and (workers == 1 or n == 0)
+        return fit(member.model, task, member.splits, member.training, seed=member.seed, progress=bar, report=count)
+
+    try:
+        if workers == 1:
+            return [work(n) for n in range(len(members))]
+        with ThreadPoolExecutor(workers) as pool:
+            try:
+                return list(pool.map(work, range(len(members))))
+            except BaseException:  # Ctrl-C reaches this thread alone; the others hear of it after their epoch
+                stop.set()
+                pool.shutdown(cancel_futures=True)
+                raise
+    except KeyboardInterrupt:
+        begun = [member.model for member, done in zip(members, epochs, strict=True) if done]
+        raise StoppedError(begun, max(epochs)) from None
+    finally:
+        if workers > 1:
+            torch.set_num_threads(threads)  # for threads to come
+
+
+def _at_once(members: Sequence[Member]) -> int:
+    """How many are trained at a time: on a CPU as many as there are threads to work with."""
+    on_cpu = choose(members[0].training.device).type == "cpu"
+    return max(1, min(len(members), torch.get_num_threads())) if on_cpu else 1
