@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from lformer import devices, scaling
 from lformer.estimators.budget import budget, earliest, members, warn_if_unfinished
-from lformer.estimators.devices import choose, placed
+from lformer.estimators.devices import check_devices, choose, placed
 from lformer.estimators.display import fitted_table
 from lformer.estimators.eval_set import joined, named
 from lformer.estimators.features import Features
@@ -39,6 +39,7 @@ from lformer.scaling import Scale
 from lformer.splitting import hold_out, hold_out_stratified
 from lformer.tasks import Task
 from lformer.train import TrainConfig, fit, rounding, seeded
+from lformer.train.distributed import join
 
 if TYPE_CHECKING:
     from lformer.estimators.stream import Stream
@@ -111,6 +112,9 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         device: of training and prediction. "auto" is CUDA where there is one, else the CPU; "cpu" never a GPU. "gpu"
             insists on one in `fit`, while prediction goes on as "auto": a saved model answers everywhere. On CUDA
             products are rounded to TF32, in both. `model_` stays on the CPU, and a GPU predicts with a copy.
+        devices: processes that train together on this machine, each with its share of every batch: one for each GPU, or
+            several on CPUs. `fit` starts them, which takes a few seconds, and ends them. The model is that of one
+            process up to rounding, and up to what dropout draws. `predict` is the work of the calling process.
         random_state: of weights, split and order.
         verbose: 1 shows a bar.
         warm_start: go on from the weights of the last `fit`.
@@ -137,6 +141,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     calendar: Choice = "auto"
     clock: bool | Literal["auto"] = "auto"
     device: Literal["auto", "cpu", "gpu"] = "auto"
+    devices: int = 1
     random_state: Any = None
     verbose: int = 0
     warm_start: bool = False
@@ -170,7 +175,8 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         self._check_parameters()
         if len(panel) < 2:
             raise ValueError(f"at least 2 series are needed to train and to validate; n_samples={len(panel)}.")
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        world = join(self.device)  # of one, unless torchrun or the like has started others
+        seed = world.agreed(int(check_random_state(self.random_state).randint(2**31 - 1)))
         suspected = warn_of_suspects(panel[self._split(len(panel), seed, groups)[0]] if self._held else panel)
         earlier = deepcopy(members_of(self.model_)) if self.warm_start and hasattr(self, "model_") else []
         before = None if earlier else self._pretrainer(panel)
@@ -221,7 +227,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         self.model_ = trained[0] if count == 1 else Ensemble(trained).eval()
         self.validation_score_ = scores[0]
         self.loses_ = warn_if_it_loses(type(self).__name__, task, scores[0], self.naive_, self.naive_score_)
-        if self.autosave is not None:
+        if self.autosave is not None and world.rank == 0:
             self.save(self.autosave)
         return self
 
@@ -341,7 +347,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         return TrainConfig(
             epochs=epochs, epoch_steps=epoch_steps, batch_size=batch_size, lr=self.lr, weight_decay=self.weight_decay,
             patience=self.patience, earliest=earliest(epochs, held, self.max_epochs), schedule="cosine", warmup=0.05,
-            average=0.05, clip=1.0, device=self.device,
+            average=0.05, clip=1.0, device=self.device, devices=int(self.devices),
         )  # fmt: skip
 
     def _split(self, n: int, seed: int, groups: Array | None) -> tuple[Array, Array]:
@@ -392,6 +398,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         choose(self.device)
         if self.device == "gpu":
             devices.choose("gpu")  # to train it insists on one, and says so before anything is computed
+        check_devices(self.devices, self.device)
 
 
 def members_of(model: LFormer | Ensemble) -> list[LFormer]:
