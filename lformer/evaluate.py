@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from lformer.batch import IrregularBatch
 from lformer.devices import device_of
 from lformer.ops.checks import skip_value_checks
-from lformer.parts import Part
+from lformer.parts import ALONE, Part, Turn, batches_in_turn
 from lformer.tasks import Task
 
 Kept = dict[str, Tensor]  # of one batch, by metric
@@ -38,9 +37,7 @@ def evaluate(model: nn.Module, task: Task, part: Part, batch_size: int = 64) -> 
 
 
 @torch.no_grad()
-def collect(
-    model: nn.Module, task: Task, part: Part, batch_size: int = 64, turn: tuple[int, int] = (0, 1)
-) -> list[Kept]:
+def collect(model: nn.Module, task: Task, part: Part, batch_size: int = 64, turn: Turn = ALONE) -> list[Kept]:
     """What the metrics keep of each batch of a part; with a turn (1, 3) of every third, beginning with the second.
 
     A batch is the same whoever takes it, and so is what is kept of it: put together again in their order, batches that
@@ -62,14 +59,13 @@ def finish(task: Task, kept: Iterable[Kept]) -> dict[str, float]:
 
 
 def _answers(
-    model: nn.Module, task: Task, part: Part, batch_size: int, turn: tuple[int, int] = (0, 1)
+    model: nn.Module, task: Task, part: Part, batch_size: int, turn: Turn = ALONE
 ) -> Iterator[tuple[IrregularBatch, Tensor]]:
-    first, every = turn
     device = device_of(model)
     was_training = model.training
     model.eval()
     try:
-        for batch in islice(part.batches(batch_size), first, None, every):
+        for batch in batches_in_turn(part, batch_size, turn):
             moved = as_precise(batch, model).to(device)
             with skip_value_checks():
                 prediction = task.predict(model, moved).float()

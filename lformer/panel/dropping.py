@@ -51,7 +51,7 @@ def drop_observations(panel: Panel, fraction: float, rng: np.random.Generator) -
         channels = rng.random((len(panel), *observed.shape[1:])) < fraction
         dropped = dropped | channels[owner] | (rng.random(observed.shape, np.float32) < fraction)
     left = observed & ~dropped
-    empty: Array = np.logical_not(left.reshape(len(owner), -1).any(axis=1))
+    empty: Array = np.logical_not(left.any(axis=tuple(range(1, left.ndim))))
     empty[panel.first[panel.lengths > 0]] = False
     shown = replace(panel, values=np.where(left, panel.values, 0), observed=left)
     return without_rows(shown, empty)

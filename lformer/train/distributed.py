@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from lformer.devices import choose
 from lformer.evaluate import collect, finish
-from lformer.parts import Part
+from lformer.parts import Part, Turn
 from lformer.tasks import Task
 
 T = TypeVar("T")
@@ -34,6 +34,11 @@ class World:
     device: torch.device
     rank: int = 0
     size: int = 1
+
+    @property
+    def turn(self) -> Turn:
+        """Whose turn it is where something is dealt out."""
+        return self.rank, self.size
 
     def total(self, tensor: Tensor) -> Tensor:
         """The sum of a tensor over all processes."""
@@ -110,7 +115,7 @@ def _begin(device: str, **how: Any) -> None:
 
 def evaluate(model: nn.Module, task: Task, part: Part, batch_size: int, world: World) -> dict[str, float]:
     """Every metric of the task over a whole part, whose batches the processes take in turn; the same in all of them."""
-    everyone = world.gathered(collect(model, task, part, batch_size, (world.rank, world.size)))
+    everyone = world.gathered(collect(model, task, part, batch_size, world.turn))
     return finish(task, [kept for turn in zip_longest(*everyone) for kept in turn if kept is not None])
 
 

@@ -28,7 +28,7 @@ from lformer.draws import Draws, drawing_from
 from lformer.evaluate import as_precise
 from lformer.nn.rows import fit_clock
 from lformer.ops.precision import tf32
-from lformer.parts import Part, Splits, sampled
+from lformer.parts import Part, Share, Splits, sampled, training_shares
 from lformer.tasks import Task
 from lformer.train import checkpoint
 from lformer.train.activations import largest_activation
@@ -189,18 +189,19 @@ def fit(
         ):  # fmt: skip
             while not finished(history, task, config):
                 epoch, losses = len(history), []
-                for n, batch in enumerate(_batches(splits.train, config, range(epoch * passes, (epoch + 1) * passes))):
+                numbers = range(epoch * passes, (epoch + 1) * passes)
+                for n, share in enumerate(_shares(splits.train, config, numbers, world)):
                     if config.time_limit is not None:
                         _check_time(began, config.time_limit, history, world)
                     _seed(draws, model, (seed, epoch, n), world)
-                    loss = gradients(batch)
+                    loss = gradients(share)
                     if not math.isfinite(value := loss.item()):
-                        raise DivergedError(_explosion(model, batch, value, epoch, n, config), history)
+                        raise DivergedError(_explosion(model, share.batch, value, epoch, n, config), history)
                     if config.clip is not None:
                         nn.utils.clip_grad_norm_(model.parameters(), config.clip)
-                    share = rate_share(epoch * steps + n, config.epochs * steps, config)
+                    slowed = rate_share(epoch * steps + n, config.epochs * steps, config)
                     for group in optimiser.param_groups:
-                        group["lr"] = config.lr * group["rate"] * share
+                        group["lr"] = config.lr * group["rate"] * slowed
                     optimiser.step()
                     averaged.add(epoch * steps + n)
                     losses.append(loss)
@@ -308,11 +309,11 @@ def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     ]
 
 
-def _batches(part: Part, config: TrainConfig, passes: range) -> Iterator[IrregularBatch]:
-    """The batches of some passes over the part, each with an order and, if any are dropped, observations of its own."""
-    dropped = (config.drop_fraction,) if config.drop_fraction else ()
+def _shares(part: Part, config: TrainConfig, passes: range, world: World) -> Iterator[Share]:
+    """What this process has of the batches of some passes over the part, each with an order and, if any are dropped,
+    observations of its own."""
     for number in passes:
-        yield from part.training_batches(config.batch_size, number, *dropped)
+        yield from training_shares(part, config.batch_size, number, config.drop_fraction, world.turn)
 
 
 def _identity(model: nn.Module, task: Task, splits: Splits[Any], config: TrainConfig, seed: int) -> str:
