@@ -19,6 +19,7 @@ from lformer.covariates import Covariates
 from lformer.panel import Array, Panel, drop_observations, is_large, padded_rows, runs, sample, take_rows
 from lformer.panel.calendar import NO_CALENDAR, Calendar
 from lformer.panel.core import spell
+from lformer.panel.own_numbers import OwnNumbers
 from lformer.panel.stamps import LONGEST
 
 POOL = 50  # training batches sorted by length among themselves: little padding, and still a random order
@@ -221,15 +222,14 @@ class PanelPart:
             index = order[start : start + size]
             mine = np.arange(len(index))[turn[0] :: turn[1]]
             counts, mine = len(mine) > 0, mine if len(mine) else np.arange(1)
-            batch = self._with_less(index, mine, drop_fraction, epoch) if drop_fraction else self.batch(index[mine])
-            yield Share(batch, counts)
+            index = index[mine]
+            yield Share(self._with_less(index, drop_fraction, epoch) if drop_fraction else self.batch(index), counts)
 
-    def _with_less(self, index: Array, mine: Array, drop_fraction: float, epoch: int) -> IrregularBatch:
+    def _with_less(self, index: Array, drop_fraction: float, epoch: int) -> IrregularBatch:
         """A batch of some series, of which observations are dropped only now: a copy of all rows could be too large."""
-        rng = np.random.default_rng([self.seed, epoch, int(index[0])])
-        some = self.some(index)
-        less = replace(some, panel=drop_observations(some.panel, drop_fraction, rng)).batch(mine)
-        return replace(less, index=torch.from_numpy(np.asarray(index[mine], np.int64)))
+        some, numbers = self.some(index), OwnNumbers([self.seed, epoch], index)
+        less = replace(some, panel=drop_observations(some.panel, drop_fraction, numbers)).batch(np.arange(len(index)))
+        return replace(less, index=torch.from_numpy(np.asarray(index, np.int64)))
 
     def some(self, index: Array) -> PanelPart:
         """Some series of this part, as a part; no row is copied."""
