@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from lformer.batch import IrregularBatch
 from lformer.devices import device_of
 from lformer.ops.checks import skip_value_checks
-from lformer.parts import Part
+from lformer.parts import ALONE, Part, Turn, batches_in_turn
 from lformer.tasks import Task
+
+Kept = dict[str, Tensor]  # of one batch, by metric
 
 
 @torch.no_grad()
@@ -31,19 +33,39 @@ def predict(model: nn.Module, task: Task, part: Part, batch_size: int = 64) -> l
 @torch.no_grad()
 def evaluate(model: nn.Module, task: Task, part: Part, batch_size: int = 64) -> dict[str, float]:
     """Every metric of the task over a whole part."""
-    kept: dict[str, list[Tensor]] = {name: [torch.zeros(0, 2, dtype=torch.float64)] for name in task.metrics}
-    for batch, output in _answers(model, task, part, batch_size):
-        for name, found in kept.items():
-            found.append(task.collect(name, output, batch).cpu())
-    return {name: task.metrics[name].finish(torch.cat(found)) for name, found in kept.items()}
+    return finish(task, collect(model, task, part, batch_size))
 
 
-def _answers(model: nn.Module, task: Task, part: Part, batch_size: int) -> Iterator[tuple[IrregularBatch, Tensor]]:
+@torch.no_grad()
+def collect(model: nn.Module, task: Task, part: Part, batch_size: int = 64, turn: Turn = ALONE) -> list[Kept]:
+    """What the metrics keep of each batch of a part; with a turn (1, 3) of every third, beginning with the second.
+
+    A batch is the same whoever takes it, and so is what is kept of it: put together again in their order, batches that
+    were dealt out give the figures of one process to the last digit.
+    """
+    return [
+        {name: task.collect(name, output, batch).cpu() for name in task.metrics}
+        for batch, output in _answers(model, task, part, batch_size, turn)
+    ]
+
+
+def finish(task: Task, kept: Iterable[Kept]) -> dict[str, float]:
+    """Every metric, from what was kept of all batches of a part."""
+    found: dict[str, list[Tensor]] = {name: [torch.zeros(0, 2, dtype=torch.float64)] for name in task.metrics}
+    for of_batch in kept:
+        for name, rows in of_batch.items():
+            found[name].append(rows)
+    return {name: task.metrics[name].finish(torch.cat(rows)) for name, rows in found.items()}
+
+
+def _answers(
+    model: nn.Module, task: Task, part: Part, batch_size: int, turn: Turn = ALONE
+) -> Iterator[tuple[IrregularBatch, Tensor]]:
     device = device_of(model)
     was_training = model.training
     model.eval()
     try:
-        for batch in part.batches(batch_size):
+        for batch in batches_in_turn(part, batch_size, turn):
             moved = as_precise(batch, model).to(device)
             with skip_value_checks():
                 prediction = task.predict(model, moved).float()

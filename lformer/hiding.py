@@ -17,7 +17,7 @@ import torch
 
 from lformer.batch import IrregularBatch
 from lformer.panel import Array, Panel, padded_rows, take_rows, without_rows
-from lformer.parts import PanelPart, Targets
+from lformer.parts import ALONE, PanelPart, Share, Targets, Turn
 
 Unobserved = Literal["rows", "query"]
 
@@ -154,17 +154,17 @@ class HidingPart(PanelPart):
         part = part.compact()
         return cls(**{field.name: getattr(part, field.name) for field in fields(part)}, rows=rows, channels=channels)
 
-    def batches(self, size: int) -> Iterator[IrregularBatch]:
+    def batches(self, size: int, turn: Turn = ALONE) -> Iterator[IrregularBatch]:
         """Every series once, shortest first; the same is hidden on every call."""
-        return self._drawn(0).batches(size) if self.hidden is None else super().batches(size)
+        return self._drawn(0).batches(size, turn) if self.hidden is None else super().batches(size, turn)
 
-    def training_batches(self, size: int, epoch: int, drop_fraction: float = 0.0) -> Iterator[IrregularBatch]:
+    def training_shares(self, size: int, epoch: int, drop_fraction: float = 0.0, turn: Turn = ALONE) -> Iterator[Share]:
         """Every series once, in an order of (seed, epoch), and with other things hidden in every epoch."""
         if drop_fraction:
             raise ValueError("what is hidden is asked for, and nothing is dropped beside it; set drop_fraction to 0.")
         if self.hidden is None:
-            return self._drawn(1, epoch).training_batches(size, epoch)
-        return super().training_batches(size, epoch)
+            return self._drawn(1, epoch).training_shares(size, epoch, turn=turn)
+        return super().training_shares(size, epoch, turn=turn)
 
     def batch(self, index: Array) -> IrregularBatch:
         """Some series, padded, without what is hidden, which is their target."""

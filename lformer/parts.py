@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Literal, Protocol, TypeVar, cast
+from itertools import islice
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from lformer.covariates import Covariates
 from lformer.panel import Array, Panel, drop_observations, is_large, padded_rows, runs, sample, take_rows
 from lformer.panel.calendar import NO_CALENDAR, Calendar
 from lformer.panel.core import spell
+from lformer.panel.own_numbers import OwnNumbers
 from lformer.panel.stamps import LONGEST
 
 POOL = 50  # training batches sorted by length among themselves: little padding, and still a random order
@@ -80,6 +82,35 @@ class Part(Protocol):
         About `drop_fraction` of the observations, rows and channels of each series is left out, others in every epoch.
         """
         ...
+
+
+Turn = tuple[int, int]  # (1, 3): the second of three, who deal something out among themselves
+ALONE: Turn = (0, 1)
+
+
+class Share(NamedTuple):
+    """Some series of a training batch, at least one; if they do not count, there were too few for everyone."""
+
+    batch: IrregularBatch
+    counts: bool = True
+
+
+def training_shares(part: Part, size: int, epoch: int, drop_fraction: float, turn: Turn) -> Iterator[Share]:
+    """Of each batch of one epoch of training the series whose turn it is."""
+    dropped = (drop_fraction,) if drop_fraction else ()
+    if isinstance(part, PanelPart):
+        yield from part.training_shares(size, epoch, *(dropped or (0.0,)), turn=turn)
+        return
+    for batch in part.training_batches(size, epoch, *dropped):
+        mine = batch if turn == ALONE else batch[turn[0] :: turn[1]]
+        yield Share(mine) if len(mine) else Share(batch[:1], counts=False)
+
+
+def batches_in_turn(part: Part, size: int, turn: Turn) -> Iterator[IrregularBatch]:
+    """The batches of a part, or every n-th of them."""
+    return (
+        part.batches(size, turn) if isinstance(part, PanelPart) else islice(part.batches(size), turn[0], None, turn[1])
+    )
 
 
 P = TypeVar("P", bound=Part, covariant=True)
@@ -160,10 +191,10 @@ class PanelPart:
     def __len__(self) -> int:
         return len(self.panel)
 
-    def batches(self, size: int) -> Iterator[IrregularBatch]:
-        """Every series once, shortest first."""
-        order = np.argsort(self.panel.lengths, kind="stable")
-        for start in range(0, len(order), size):
+    def batches(self, size: int, turn: Turn = ALONE) -> Iterator[IrregularBatch]:
+        """Every series once, shortest first; only the batches whose turn it is are made."""
+        order, (first, of) = np.argsort(self.panel.lengths, kind="stable"), turn
+        for start in range(first * size, len(order), of * size):
             yield self.batch(order[start : start + size])
 
     def training_steps(self, size: int) -> int:
@@ -172,12 +203,16 @@ class PanelPart:
 
     def training_batches(self, size: int, epoch: int, drop_fraction: float = 0.0) -> Iterator[IrregularBatch]:
         """Every series once, in an order of (seed, epoch), series of similar length together."""
+        return (share.batch for share in self.training_shares(size, epoch, drop_fraction))
+
+    def training_shares(self, size: int, epoch: int, drop_fraction: float = 0.0, turn: Turn = ALONE) -> Iterator[Share]:
+        """As `training_batches`, of each batch the series whose turn it is; the others are not even read."""
         if drop_fraction:
             if self.targets.at == "rows":
                 raise ValueError("drop_fraction leaves rows out, and these targets stand at rows; set it to 0.")
             if not is_large(self.panel):
                 left = drop_observations(self.panel, drop_fraction, np.random.default_rng([self.seed, epoch]))
-                yield from replace(self, panel=left).training_batches(size, epoch)
+                yield from replace(self, panel=left).training_shares(size, epoch, turn=turn)
                 return
         rng = np.random.RandomState([self.seed, epoch])
         order = rng.permutation(len(self))
@@ -185,13 +220,15 @@ class PanelPart:
         order = order[np.lexsort((self.panel.lengths[order], pool))]  # stable: equal lengths stay in random order
         for start in size * rng.permutation(self.training_steps(size)):
             index = order[start : start + size]
-            yield self._with_less(index, drop_fraction, epoch) if drop_fraction else self.batch(index)
+            mine = np.arange(len(index))[turn[0] :: turn[1]]
+            counts, mine = len(mine) > 0, mine if len(mine) else np.arange(1)
+            index = index[mine]
+            yield Share(self._with_less(index, drop_fraction, epoch) if drop_fraction else self.batch(index), counts)
 
     def _with_less(self, index: Array, drop_fraction: float, epoch: int) -> IrregularBatch:
         """A batch of some series, of which observations are dropped only now: a copy of all rows could be too large."""
-        rng = np.random.default_rng([self.seed, epoch, int(index[0])])
-        some = self.some(index)
-        less = replace(some, panel=drop_observations(some.panel, drop_fraction, rng)).batch(np.arange(len(index)))
+        some, numbers = self.some(index), OwnNumbers([self.seed, epoch], index)
+        less = replace(some, panel=drop_observations(some.panel, drop_fraction, numbers)).batch(np.arange(len(index)))
         return replace(less, index=torch.from_numpy(np.asarray(index, np.int64)))
 
     def some(self, index: Array) -> PanelPart:

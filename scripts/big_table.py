@@ -8,6 +8,8 @@ and prints:
     build        seconds of `Panel.from_parquet`
     core second  what counts on a machine that others use, too; the panel and polars with POLARS_MAX_THREADS=1 use one
     peak memory  of each of these processes; "own" is without the pages of mapped files, which the system takes back
+    train        seconds of `lformer fit` from the files to a tested and saved model, one pass over the series, with at
+                 most 4 GiB of memory of its own (RLIMIT_DATA): should it need more, it fails
     epoch        seconds of one training epoch of a classifier on the panel on disk and on the same in memory, in turns;
                  the share is the speed on disk of that in memory
 
@@ -27,6 +29,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,10 +54,13 @@ def make(folder: Path, rows: int) -> None:
         channel = rng.integers(0, len(CHANNELS), count).astype(np.int32)
         # A grid of 1,000 stamps, and one channel of each at most: what comes twice is taken as the last.
         clock = rng.integers(0, 1000, count) * 0.25
-        value = rng.normal(10.0 * channel, 1.0).astype(np.float64)
+        ill = (channel == 0) & (ids % 2 == 1)  # who has a heart rate that is higher by half a deviation
+        value = rng.normal(10.0 * channel + 0.5 * ill, 1.0).astype(np.float64)
         table = {"id": ids, "time": clock, "channel": pa.DictionaryArray.from_arrays(channel, names), "value": value}
         table["channel"] = table["channel"].cast(pa.string())
         pq.write_table(pa.table(table), folder / f"{n:04d}.parquet")
+    everyone = np.arange(max(rows // READINGS, 1))
+    pq.write_table(pa.table({"id": everyone, "ill": everyone % 2}), folder.parent / "targets.parquet")
 
 
 # -- what is measured, each in a process of its own
@@ -85,7 +91,21 @@ def by_building(files: str, folder: str) -> None:
     print(panel, file=sys.stderr)
 
 
-WORK = {"sort": by_sorting, "group": by_grouping, "build": by_building}
+def by_training(files: str, folder: str) -> None:
+    """Ours, from the files to a model."""
+    from lformer.cli import app
+
+    resource.setrlimit(resource.RLIMIT_DATA, (LIMIT, LIMIT))
+    targets = str(Path(files).parents[1] / "targets.parquet")
+    columns = ["--id", "id", "--time", "time", "--channel", "channel", "--value", "value", "--on-duplicate", "last"]
+    asked = ["--targets", targets, "--target", "ill", "--task", "classify", "--epochs", "1", "--device", "cpu"]
+    places = ["--on-disk", f"{folder}-series", "--out", f"{folder}-model", "--quiet"]
+    with redirect_stdout(sys.stderr):
+        app(["fit", files, *columns, *asked, *places], standalone_mode=False)
+
+
+WORK = {"sort": by_sorting, "group": by_grouping, "build": by_building, "train": by_training}
+LIMIT = 4 * 2**30  # bytes of memory of its own for `lformer fit`
 
 
 def measured(work: str, files: str, folder: str) -> dict[str, float]:
@@ -97,7 +117,7 @@ def measured(work: str, files: str, folder: str) -> dict[str, float]:
 
 def measure_here(work: str, files: str, folder: str) -> None:
     """Print seconds, peak memory, and the peak of what is not mapped from files."""
-    __import__("lformer" if work == "build" else "polars")
+    __import__("lformer" if work in ("build", "train") else "polars")
     own, done = [0.0], threading.Event()
 
     def watch() -> None:
@@ -189,7 +209,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=150, help="of training")
     parser.add_argument("--turns", type=int, default=3, help="on disk and in memory; the median counts")
     parser.add_argument("--within", default=None, help="folder for what is made; by default that of temporary files")
-    parser.add_argument("--skip", nargs="*", default=[], choices=["sort", "group"], help="what needs too much memory")
+    parser.add_argument("--skip", nargs="*", default=[], choices=[*WORK], help="what needs too much memory or time")
     for name in ("--work", "--files", "--folder"):
         parser.add_argument(name, help=argparse.SUPPRESS)  # of the processes that are started here
     told = parser.parse_args()
@@ -203,7 +223,7 @@ def main() -> None:
         size = sum(file.stat().st_size for file in (place / "table").iterdir())
         print(f"table    {told.rows:,} rows, {size / 2**30:.2f} GiB of Parquet; {os.cpu_count()} cores", flush=True)
         files, folder = f"{place}/table/*.parquet", f"{place}/panel"
-        for work in ("sort", "group", "build"):
+        for work in WORK:
             if work in told.skip:
                 continue
             found = measured(work, files, folder)
@@ -215,9 +235,10 @@ def main() -> None:
             pace = told.rows / found["cpu"]
             taken = f"{found['seconds']:.1f} s, {found['cpu']:.1f} s of a core, {pace:,.0f} rows a core second"
             print(f"{work:8} {taken}; peak memory {found['peak']:.2f} GiB, own {found['own']:.2f} GiB", flush=True)
-        size = sum(file.stat().st_size for file in Path(folder).iterdir())
-        print(f"panel    {size / 2**30:.2f} GiB", flush=True)
-        compare_epochs(folder, told.steps, told.turns)
+        if "build" not in told.skip:
+            size = sum(file.stat().st_size for file in Path(folder).iterdir())
+            print(f"panel    {size / 2**30:.2f} GiB", flush=True)
+            compare_epochs(folder, told.steps, told.turns)
     finally:
         shutil.rmtree(place)
 

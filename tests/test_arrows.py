@@ -32,7 +32,8 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "drawing": set(),
     "doctor": {"arrays", "panel", "drawing"},
     "train": {
-        "draws", "sealed", "ops", "batch", "cuda_graphs", "devices", "nn", "parts", "metrics", "tasks", "evaluate",
+        "arrays", "draws", "sealed", "ops", "batch", "allocator", "panel", "cuda_graphs", "devices", "nn", "parts",
+        "metrics", "tasks", "evaluate",
     },
     "estimators": {
         "arrays", "sealed", "batch", "panel", "parts", "hiding", "scaling", "splitting", "covariates", "summaries",

@@ -506,3 +506,29 @@ def test_several_files_are_one_table_in_memory_and_on_disk(tmp_path: Path, monke
     assert "is there already" in text
     text = refused("fit", str(tmp_path / "none*.csv"), *options, "--out", str(tmp_path / "m"), code=2)
     assert "none*.csv" in text
+
+
+def test_a_container_has_less_memory_than_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lformer.cli import big_table
+
+    limits = tmp_path / "memory.max", tmp_path / "memory.limit_in_bytes"
+    monkeypatch.setattr(big_table, "CONTAINER", limits)
+    machine = big_table._memory()
+    assert machine is None or machine > 2**20
+    limits[0].write_text("max\n")
+    assert big_table._memory() == machine
+    limits[1].write_text("1048576\n")
+    assert big_table._memory() == 2**20
+
+
+def test_many_text_ids_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To compare each with each would take an hour for as many series as a large table has."""
+    from types import SimpleNamespace
+
+    from lformer.cli import read_table
+
+    ids = np.array([f"patient {i}" for i in range(20_000)], object)
+    panel: object = SimpleNamespace(ids=ids)
+    answers = pd.Series(1.0, index=pd.Index(ids[::-1]))
+    monkeypatch.setattr(np, "isin", lambda *_: pytest.fail("each with each"))
+    assert read_table.for_all(answers, panel, SimpleNamespace()) is answers  # type: ignore[arg-type]

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from lformer import IrregularBatch, LFormer, LFormerConfig
 from lformer.data.dataset import Array
+from lformer.hiding import HidingPart
 from lformer.panel import Panel
-from lformer.parts import POOL, PanelPart, Prepared, Targets, splits_of
+from lformer.parts import POOL, PanelPart, Prepared, Targets, batches_in_turn, splits_of, training_shares
 
 PLACES = ["series", "rows", "queries"]
 
@@ -247,6 +248,70 @@ def test_a_pickled_part_gives_the_same_batches_and_is_small(at: str, name: str) 
     if name == "validation":
         assert len(back.panel.times) == int(part.panel.lengths.sum())
         assert len(back.targets.values) < len(whole.targets.values) / 5
+
+
+# --- dealt out among several processes ---
+
+
+def series_of(batch: IrregularBatch) -> list[int]:
+    assert batch.index is not None
+    return batch.index.tolist()
+
+
+@pytest.mark.parametrize("of", [2, 3, 5])
+@pytest.mark.parametrize("drop_fraction", [0.0, 0.3])
+@pytest.mark.parametrize("large", [False, True])
+def test_every_batch_is_dealt_out_series_by_series(
+    of: int, drop_fraction: float, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lformer.parts.is_large", lambda panel: large)
+    whole = prepared("series", n=50, C=3)
+    part = splits_of(whole, "toy", "regress", seed=0).train
+    size = 4  # fewer series than processes, if there are five
+    batches = list(part.training_batches(size, 2, drop_fraction))
+    everyone = [list(part.training_shares(size, 2, drop_fraction, (n, of))) for n in range(of)]
+    assert {len(shares) for shares in everyone} == {part.training_steps(size)}
+    short = 0
+    for batch, *shares in zip(batches, *everyone, strict=True):
+        for n, share in enumerate(shares):
+            mine = batch[n::of]
+            assert share.counts == (len(mine) > 0)
+            short += not share.counts
+            expected = mine if share.counts else batch[:1]
+            assert series_of(share.batch) == series_of(expected)
+            assert torch.equal(share.batch.lengths, expected.lengths)
+            longest = share.batch.values.shape[1]
+            assert torch.equal(share.batch.values, expected.values[:, :longest])
+            assert share.batch.targets is not None
+            assert torch.equal(share.batch.targets, expected.targets)
+    assert (short > 0) == (of == 5 or len(part) % size < of)
+
+
+@pytest.mark.parametrize("of", [1, 2, 3])
+def test_batches_are_taken_in_turn(of: int) -> None:
+    part = splits_of(prepared("rows", n=50), "toy", "regress-points", seed=0).train
+    hiding = HidingPart.of(part, 0.5, 0.2)
+    for one in (part, hiding):
+        dealt = [list(one.batches(4, (n, of))) for n in range(of)]
+        for k, batch in enumerate(one.batches(4)):
+            assert same(batch, dealt[k % of][k // of])
+        assert sum(map(len, dealt)) == k + 1
+
+
+def test_a_part_that_deals_nothing_out_is_dealt_out() -> None:
+    class Plain:
+        def __init__(self, part: PanelPart) -> None:
+            self.batches, self.training_batches = part.batches, part.training_batches
+
+    part = splits_of(prepared("series", n=50, C=3), "toy", "regress", seed=0).train
+    plain: Any = Plain(part)
+    for turn in ((0, 3), (2, 3), (4, 5)):
+        shares = list(training_shares(plain, 4, 1, 0.0, turn))
+        for share, expected in zip(shares, part.training_shares(4, 1, 0.0, turn), strict=True):
+            assert share.counts == expected.counts
+            assert series_of(share.batch) == series_of(expected.batch)
+        in_turn = zip(batches_in_turn(plain, 4, turn), part.batches(4, turn), strict=True)
+        assert all(same(a, b) for a, b in in_turn)
 
 
 def test_rows_without_padding_need_no_mask() -> None:

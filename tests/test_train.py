@@ -25,6 +25,7 @@ from lformer.draws import generator_on
 from lformer.evaluate import evaluate, predict
 from lformer.metrics import Mean
 from lformer.ops import checks
+from lformer.parts import Share
 from lformer.tasks import Task
 from lformer.train import (
     DivergedError,
@@ -483,13 +484,13 @@ def test_every_step_of_every_epoch_draws_other_numbers(own_draws: bool) -> None:
 def test_what_a_step_draws_does_not_hang_on_the_steps_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a run that goes on after an interruption would draw other numbers."""
     whole = note().drawn
-    real = loop._batches
+    real = loop._shares
 
-    def without_the_first(part: Any, config: TrainConfig, passes: range) -> Iterator[IrregularBatch]:
-        batches = list(real(part, config, passes))
-        return iter(batches if passes.start else batches[:1])
+    def without_the_first(part: Any, config: TrainConfig, passes: range, *rest: Any) -> Iterator[Share]:
+        shares = list(real(part, config, passes, *rest))
+        return iter(shares if passes.start else shares[:1])
 
-    monkeypatch.setattr(loop, "_batches", without_the_first)
+    monkeypatch.setattr(loop, "_shares", without_the_first)
     steps = len(whole) // 3
     assert note().drawn == [whole[0], *whole[steps:]]
 

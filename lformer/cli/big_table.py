@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,6 +20,8 @@ from lformer.panel import Panel
 from lformer.panel.big import Piece, Source, build, files_of, parquet_rows, parquet_source
 
 SHARE = 0.25  # of the memory of the machine; a larger table goes by way of the disk
+# What a container is given on Linux, in either version of its control groups.
+CONTAINER = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 def tables_of(given: Sequence[Path]) -> tuple[Path, ...]:
@@ -100,8 +102,11 @@ def _is_large(files: Sequence[Path]) -> bool:
 
 
 def _memory() -> int | None:
-    """Bytes of this machine; None where it does not say."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
+    """Bytes of this machine, or of the container that this is; None where nobody says."""
+    found: list[int] = []
+    with suppress(AttributeError, ValueError, OSError):
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for file in CONTAINER:
+        with suppress(ValueError, OSError):  # not there, or "max"
+            found.append(int(file.read_text()))
+    return min(found, default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from enum import StrEnum
@@ -109,6 +110,9 @@ def fit(
     width: Annotated[int | None, typer.Option(min=1, help="Numbers by which the model describes a row.")] = None,
     lr: Annotated[float | None, typer.Option("--lr", help="Largest learning rate.")] = None,
     device: Annotated[Device, typer.Option(help="auto takes a GPU where there is one.")] = Device.auto,
+    devices: Annotated[
+        int, typer.Option(min=1, help="Processes that train together, one for each GPU, or several on CPUs.")
+    ] = 1,
     seed: Annotated[int, typer.Option(help="Of split and weights; the same seed repeats the run.")] = 42,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
@@ -122,6 +126,7 @@ def fit(
     from lformer.cli import plan as planning
     from lformer.doctor.quick import look_over
     from lformer.estimators import artefact
+    from lformer.estimators.devices import check_devices
     from lformer.estimators.folder import free_place
     from lformer.estimators.naive import LosesToNaiveWarning
     from lformer.estimators.suspicion import SuspectDataWarning
@@ -142,6 +147,9 @@ def fit(
         request.check()
         if task is not None and task.of_records and unlabelled:
             raise UsageError(f"--task {task} needs no targets: put the series of --unlabelled into FILE.")
+        check_devices(devices, device.value)
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise UsageError("lformer fit starts its processes itself: --devices 2 instead of torchrun.")
         if lr is not None and not lr > 0:
             raise UsageError(f"--lr must be greater than 0; got {lr}.")
     with clear_errors(code=1), big_table.place_on_disk(request, on_disk, out) as folder:
@@ -156,7 +164,7 @@ def fit(
             say(f"{finding.title}: {finding.detail} {finding.option or finding.advice}")
         training: dict[str, Any] = {
             "max_epochs": epochs, "random_state": seed, "verbose": int(not quiet), "missing_values": request.missing,
-            "device": device.value,
+            "device": device.value, "devices": devices,
         }  # fmt: skip
         given = {"members": members, "width": width, "lr": lr}
         training |= {name: value for name, value in given.items() if value is not None}

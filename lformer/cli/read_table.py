@@ -156,7 +156,8 @@ def take_target(table: pd.DataFrame, request: Request) -> tuple[pd.Series[Any], 
 
 def for_all(answers: pd.Series[Any], panel: Panel, request: Request) -> pd.Series[Any]:
     """The targets, if there is one for each series."""
-    lost = panel.ids[~np.isin(panel.ids.astype(str), answers.index.astype(str))].tolist()
+    known = pd.Index(panel.ids.astype(str)).isin(answers.index.astype(str))  # numpy compares each with each
+    lost = panel.ids[~known].tolist()
     if lost:
         raise ValueError(
             f"{request.targets or request.file} has no target for {len(lost)} of {len(panel)} ids of {request.file}, "

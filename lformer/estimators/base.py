@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from lformer import devices, scaling
 from lformer.estimators.budget import budget, earliest, members, warn_if_unfinished
-from lformer.estimators.devices import choose, placed
+from lformer.estimators.devices import check_devices, choose, placed
 from lformer.estimators.display import fitted_table
 from lformer.estimators.eval_set import joined, named
 from lformer.estimators.features import Features
@@ -40,6 +40,7 @@ from lformer.scaling import Scale
 from lformer.splitting import hold_out, hold_out_stratified
 from lformer.tasks import Task
 from lformer.train import TrainConfig, rounding, seeded
+from lformer.train.distributed import join
 
 if TYPE_CHECKING:
     from lformer.estimators.stream import Stream
@@ -112,6 +113,9 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         device: of training and prediction. "auto" is CUDA where there is one, else the CPU; "cpu" never a GPU. "gpu"
             insists on one in `fit`, while prediction goes on as "auto": a saved model answers everywhere. On CUDA
             products are rounded to TF32, in both. `model_` stays on the CPU, and a GPU predicts with a copy.
+        devices: processes that train together on this machine, each with its share of every batch: one for each GPU, or
+            several on CPUs. `fit` starts them, which takes a few seconds, and ends them. The model is that of one
+            process up to rounding, and up to what dropout draws. `predict` is the work of the calling process.
         random_state: of weights, split and order.
         verbose: 1 shows a bar.
         warm_start: go on from the weights of the last `fit`.
@@ -138,6 +142,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     calendar: Choice = "auto"
     clock: bool | Literal["auto"] = "auto"
     device: Literal["auto", "cpu", "gpu"] = "auto"
+    devices: int = 1
     random_state: Any = None
     verbose: int = 0
     warm_start: bool = False
@@ -171,7 +176,8 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         self._check_parameters()
         if len(panel) < 2:
             raise ValueError(f"at least 2 series are needed to train and to validate; n_samples={len(panel)}.")
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        world = join(self.device)  # of one, unless torchrun or the like has started others
+        seed = world.agreed(int(check_random_state(self.random_state).randint(2**31 - 1)))
         suspected = warn_of_suspects(panel[self._split(len(panel), seed, groups)[0]] if self._held else panel)
         earlier = deepcopy(members_of(self.model_)) if self.warm_start and hasattr(self, "model_") else []
         before = None if earlier else self._pretrainer(panel)
@@ -210,17 +216,14 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         first, mark = members[0], count > 1
         self.history_ = [({"member": n} if mark else {}) | row for n, one in enumerate(results) for row in one.history]
         self.n_iter_ = max(result.epochs for result in results)
-        self.unfinished_ = warn_if_unfinished(
-            type(self).__name__, task, results[0].history, first.training.epochs
-        )  # fmt: skip
+        name, history = type(self).__name__, results[0].history
+        self.unfinished_ = warn_if_unfinished(name, task, history, first.training.epochs)
         self._naive = fit_naive(task, first.splits, scale, self.batch_size)
         self.naive_, self.naive_score_ = self._naive.name, self._naive.score
         self.model_ = _together([member.model for member in members])
         self.validation_score_ = results[0].validation[task.monitor]
-        self.loses_ = warn_if_it_loses(
-            type(self).__name__, task, self.validation_score_, self.naive_, self.naive_score_
-        )
-        if self.autosave is not None:
+        self.loses_ = warn_if_it_loses(name, task, self.validation_score_, self.naive_, self.naive_score_)
+        if self.autosave is not None and world.rank == 0:
             self.save(self.autosave)
         return self
 
@@ -338,7 +341,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         return TrainConfig(
             epochs=epochs, epoch_steps=epoch_steps, batch_size=batch_size, lr=self.lr, weight_decay=self.weight_decay,
             patience=self.patience, earliest=earliest(epochs, held, self.max_epochs), schedule="cosine", warmup=0.05,
-            average=0.05, clip=1.0, device=self.device,
+            average=0.05, clip=1.0, device=self.device, devices=int(self.devices),
         )  # fmt: skip
 
     def _split(self, n: int, seed: int, groups: Array | None) -> tuple[Array, Array]:
@@ -389,6 +392,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         choose(self.device)
         if self.device == "gpu":
             devices.choose("gpu")  # to train it insists on one, and says so before anything is computed
+        check_devices(self.devices, self.device)
 
 
 def _together(models: list[LFormer]) -> LFormer | Ensemble:

@@ -13,6 +13,9 @@ import torch
 from lformer import devices
 from lformer.nn import LFormer
 from lformer.nn.ensemble import Ensemble
+from lformer.train.together import check_devices
+
+__all__ = ["check_devices", "choose", "placed"]
 
 # A copy goes when its model goes; kept apart from the estimator, whose attributes are those of `fit`.
 _COPIES: WeakKeyDictionary[LFormer | Ensemble, LFormer | Ensemble] = WeakKeyDictionary()

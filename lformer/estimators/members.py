@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from lformer.devices import choose
 from lformer.nn import LFormer
 from lformer.parts import Splits
 from lformer.tasks import Task
 from lformer.train import Result, TrainConfig, fit
+from lformer.train.distributed import join
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,11 @@ def train_members(members: Sequence[Member], task: Task, *, shown: bool = False)
 
 
 def _at_once(members: Sequence[Member]) -> int:
-    """How many are trained at a time: on a CPU as many as there are threads to work with."""
-    on_cpu = choose(members[0].training.device).type == "cpu"
-    return max(1, min(len(members), torch.get_num_threads())) if on_cpu else 1
+    """How many are trained at a time: on a CPU as many as there are threads to work with.
+
+    Processes that train together exchange gradients in one order, so there it is one after the other.
+    """
+    training = members[0].training
+    world = join(training.device)
+    alone = training.devices == 1 and world.size == 1 and world.device.type == "cpu"
+    return max(1, min(len(members), torch.get_num_threads())) if alone else 1

@@ -8,6 +8,7 @@ import numpy as np
 
 from lformer.arrays import Array
 from lformer.panel.core import Panel
+from lformer.panel.own_numbers import OwnNumbers
 
 
 def without_rows(panel: Panel, hidden: Array) -> Panel:
@@ -27,12 +28,13 @@ def without_rows(panel: Panel, hidden: Array) -> Panel:
     )
 
 
-def drop_observations(panel: Panel, fraction: float, rng: np.random.Generator) -> Panel:
+def drop_observations(panel: Panel, fraction: float, rng: np.random.Generator | OwnNumbers) -> Panel:
     """The panel without some of its observations: whole rows and, where there are several channels, single observations
     and whole channels of a series.
 
     Of each kind a fraction is dropped; that of the rows differs from series to series, between 0 and three times the
-    fraction. A row in which nothing is left goes, but for the first one of a series.
+    fraction. A row in which nothing is left goes, but for the first one of a series. With `OwnNumbers`, what a series
+    loses does not depend on the others of the panel.
 
     Example:
         >>> panel = Panel.from_list([(range(100), np.ones((100, 2)))])
@@ -45,13 +47,27 @@ def drop_observations(panel: Panel, fraction: float, rng: np.random.Generator) -
     panel = panel.compact()
     observed = np.ones(panel.values.shape, bool) if panel.observed is None else panel.observed
     owner = np.repeat(np.arange(len(panel)), panel.lengths)
-    rows = rng.random(len(owner)) < (3 * fraction * rng.random(len(panel)))[owner]
+    draw = rng if isinstance(rng, OwnNumbers) else _OneStream(rng, len(panel))
+    rows = draw.of_rows(panel.lengths) < (3 * fraction * draw.of_series())[owner]
     dropped: Array = np.broadcast_to(rows.reshape(-1, *(1,) * (observed.ndim - 1)), observed.shape)
     if observed[:1].size > 1:  # of one channel alone a series would lose everything
-        channels = rng.random((len(panel), *observed.shape[1:])) < fraction
-        dropped = dropped | channels[owner] | (rng.random(observed.shape, np.float32) < fraction)
+        channels = draw.of_series(*observed.shape[1:]) < fraction
+        dropped = dropped | channels[owner] | (draw.of_rows(panel.lengths, *observed.shape[1:]) < fraction)
     left = observed & ~dropped
-    empty: Array = np.logical_not(left.reshape(len(owner), -1).any(axis=1))
+    empty: Array = np.logical_not(left.any(axis=tuple(range(1, left.ndim))))
     empty[panel.first[panel.lengths > 0]] = False
     shown = replace(panel, values=np.where(left, panel.values, 0), observed=left)
     return without_rows(shown, empty)
+
+
+class _OneStream:
+    """Numbers for a whole panel from one generator: faster, and others for a series in another panel."""
+
+    def __init__(self, rng: np.random.Generator, series: int) -> None:
+        self._rng, self._series = rng, series
+
+    def of_series(self, *sides: int) -> Array:
+        return self._rng.random((self._series, *sides))
+
+    def of_rows(self, lengths: Array, *sides: int) -> Array:
+        return self._rng.random((int(lengths.sum()), *sides), np.float32 if sides else np.float64)

@@ -1,12 +1,10 @@
 """The one trainer: `fit(model, task, splits, config)`."""
 
 from lformer.draws import seeded
+from lformer.train.errors import DivergedError, History, TimeLimitError
 from lformer.train.loop import (
-    DivergedError,
-    History,
     Report,
     Result,
-    TimeLimitError,
     TrainConfig,
     best_epoch,
     finished,

@@ -112,12 +112,18 @@ def load(folder: Path | None, run: str) -> Checkpoint | None:
     return found
 
 
-def seconds_spent(folder: Path) -> float:
-    """Those that an interrupted run in this folder has taken so far; 0 if there is none."""
+def newest(folder: Path) -> Checkpoint | None:
+    """The newest whole checkpoint in a folder, of whatever run; None if there is none."""
     for path in (folder / NEXT, folder / LAST, folder / PREVIOUS):
         with suppress(FileNotFoundError, DamagedError):
-            return read(path)["seconds"]
-    return 0.0
+            return read(path)
+    return None
+
+
+def seconds_spent(folder: Path) -> float:
+    """Those that an interrupted run in this folder has taken so far; 0 if there is none."""
+    found = newest(folder)
+    return 0.0 if found is None else found["seconds"]
 
 
 def read(path: Path) -> Checkpoint:

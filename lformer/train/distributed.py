@@ -1,7 +1,7 @@
 """Several processes that train one model: each takes its share of every batch, and all take the same step.
 
-`torchrun --nproc-per-node 4 script.py` starts them; whoever has called `torch.distributed.init_process_group` is also
-found. A process alone is a world of one, and exchanges nothing.
+`torchrun --nproc-per-node 4 script.py` starts them, or `TrainConfig(devices=4)`; whoever has called
+`torch.distributed.init_process_group` is also found. A process alone is a world of one, and exchanges nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import gc
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
@@ -18,6 +20,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lformer.devices import choose
+from lformer.evaluate import collect, finish
+from lformer.parts import Part, Turn
+from lformer.tasks import Task
 
 T = TypeVar("T")
 
@@ -29,6 +34,11 @@ class World:
     device: torch.device
     rank: int = 0
     size: int = 1
+
+    @property
+    def turn(self) -> Turn:
+        """Whose turn it is where something is dealt out."""
+        return self.rank, self.size
 
     def total(self, tensor: Tensor) -> Tensor:
         """The sum of a tensor over all processes."""
@@ -48,6 +58,13 @@ class World:
         dist.broadcast_object_list(told, src=0)
         agreed: T = told[0]
         return agreed
+
+    def gathered(self, value: T) -> list[T]:
+        """The values of all processes, by rank, in every one of them."""
+        everyone: list[Any] = [value] * self.size
+        if self.size > 1:
+            dist.all_gather_object(everyone, value)
+        return everyone
 
     def by_first(self, make: Callable[[], T]) -> T:
         """What the first process makes, in all of them, or the error it ends in."""
@@ -75,16 +92,31 @@ def join(device: str = "auto") -> World:
     if not dist.is_available():
         return World(choose(device))
     if not dist.is_initialized() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        on_cuda = choose(device, _local_rank()).type == "cuda"
-        dist.init_process_group("nccl" if on_cuda else "gloo")
-        # Not after each run: the next one would meet what this one has left at the meeting point.
-        atexit.register(_leave)
+        _begin(device)
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return World(choose(device))
     world = World(choose(device, _local_rank()), dist.get_rank(), dist.get_world_size())
     if world.device.type == "cuda":
         torch.cuda.set_device(world.device)  # objects are exchanged by way of the current device
     return world
+
+
+def meet(file: Path, rank: int, size: int, device: str = "auto") -> None:
+    """Make this process one of `size` on this machine that know of the same file, which is not there yet."""
+    _begin(device, init_method=file.absolute().as_uri(), rank=rank, world_size=size)
+
+
+def _begin(device: str, **how: Any) -> None:
+    on_cuda = choose(device, _local_rank()).type == "cuda"
+    dist.init_process_group("nccl" if on_cuda else "gloo", **how)
+    # Not after each run: the next one would meet what this one has left at the meeting point.
+    atexit.register(_leave)
+
+
+def evaluate(model: nn.Module, task: Task, part: Part, batch_size: int, world: World) -> dict[str, float]:
+    """Every metric of the task over a whole part, whose batches the processes take in turn; the same in all of them."""
+    everyone = world.gathered(collect(model, task, part, batch_size, world.turn))
+    return finish(task, [kept for turn in zip_longest(*everyone) for kept in turn if kept is not None])
 
 
 def _leave() -> None:

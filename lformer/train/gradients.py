@@ -16,6 +16,7 @@ from lformer.batch import IrregularBatch
 from lformer.cuda_graphs import CapturedStep, RecordingError, capture_step, pad_to_bucket, recording
 from lformer.evaluate import as_precise
 from lformer.ops.checks import skip_value_checks
+from lformer.parts import Share
 from lformer.tasks import Task
 from lformer.train.distributed import World
 
@@ -26,7 +27,9 @@ LAUNCH_BOUND = (
 
 
 class Gradients:
-    """Called with a batch: its loss, (); afterwards the parameters have its gradients, and those of no other batch.
+    """Called with this process's share of a batch: the loss of the whole batch, ().
+
+    Afterwards the parameters have the gradients of the whole batch, and those of no other.
 
     Args:
         model: on the device of `world`.
@@ -47,10 +50,10 @@ class Gradients:
         elif replay and getattr(model, "recordable", False):
             self.recorded = capture_step(model, partial(_loss, task))
 
-    def __call__(self, batch: IrregularBatch) -> Tensor:
-        batch = as_precise(batch, self.model)
+    def __call__(self, share: Share) -> Tensor:
+        batch = as_precise(share.batch, self.model)
         if self.shared is not None:
-            return self._shared(self.shared, batch)
+            return self._shared(self.shared, batch, share.counts)
         if self.recorded is not None and _worth_replaying(batch, self.world.device):
             try:
                 return self._replayed(self.recorded, batch)
@@ -70,20 +73,19 @@ class Gradients:
         with autocast(self.precision, self.world.device):
             return step(pad_to_bucket(batch, self.task.answer))
 
-    def _shared(self, objective: DistributedDataParallel, batch: IrregularBatch) -> Tensor:
-        """The loss of the whole batch, of which this process works on every `size`-th series.
+    def _shared(self, objective: DistributedDataParallel, batch: IrregularBatch, counts: bool) -> Tensor:
+        """The loss of the whole batch, of which this process has some of the series.
 
-        The mean over all targets is not the mean of the parts' means, so a part weighs as many targets as it has. DDP
-        takes the mean of the gradients over the processes, hence the factor.
+        The mean over all targets is not the mean of the parts' means, so a part weighs as many targets as it has; none,
+        if its series do not count: all must take part, also in a batch too short for them. DDP takes the mean of the
+        gradients over the processes, hence the factor.
         """
         size, device = self.world.size, self.world.device
-        mine = batch[self.world.rank :: size]
-        weight = int(self.task.weight(mine)) / max(1, int(self.task.weight(batch)))
-        if len(mine) == 0:  # all must take part; in a short batch this one does with a series that weighs nothing
-            mine = batch[:1]
+        targets = int(self.task.weight(batch)) if counts else 0
+        weight = targets / max(1, int(self.world.total(torch.tensor(targets, device=device))))
         objective.zero_grad()
         with autocast(self.precision, device), skip_value_checks():
-            loss = objective(mine.to(device)) * weight
+            loss = objective(batch.to(device)) * weight
         (size * loss).backward()
         return self.world.total(loss.detach())
 

@@ -2,7 +2,8 @@
 
 A model is anything that maps an `IrregularBatch` to answers. All randomness of a run is a function of the seed, the
 epoch and the step: a run on one CPU repeats to the last digit, and one that was interrupted ends where it would have.
-Under `torchrun` every process trains on its share of each batch, and the step is that of one process with all of it.
+Under `torchrun`, or with `devices=2`, every process trains on its share of each batch, and the step is that of one
+process with all of it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,20 +25,21 @@ from torch import Tensor, nn
 from lformer.batch import IrregularBatch
 from lformer.devices import device_of
 from lformer.draws import Draws, drawing_from
-from lformer.evaluate import as_precise, evaluate
+from lformer.evaluate import as_precise
 from lformer.nn.rows import fit_clock
 from lformer.ops.precision import tf32
-from lformer.parts import Part, Splits, sampled
+from lformer.parts import Part, Share, Splits, sampled, training_shares
 from lformer.tasks import Task
 from lformer.train import checkpoint
 from lformer.train.activations import largest_activation
 from lformer.train.averaging import AveragedWeights
-from lformer.train.distributed import World, join
+from lformer.train.distributed import World, evaluate, join
+from lformer.train.errors import DivergedError, History, TimeLimitError
 from lformer.train.gradients import Gradients, Precision, autocast
 from lformer.train.logs import log_to
-from lformer.train.progress import TrainingBar
+from lformer.train.progress import NewBar, TrainingBar
+from lformer.train.together import fit_together
 
-History = list[dict[str, float]]  # of every epoch its number, the loss and the validation metrics
 Report = Callable[[dict[str, float]], None]
 
 
@@ -68,6 +71,8 @@ class TrainConfig:
             "kept" leaves what it knows, for a model that was trained before.
         device: "auto" is CUDA where there is one, else the CPU; "cpu"; "gpu" insists on one, CUDA or else Apple's; or a
             device as PyTorch writes it, such as "cuda:1".
+        devices: processes that train together on this machine, started for the run and ended with it: one for each GPU,
+            or without one. Each takes its share of every batch. 1 is the calling process alone.
         precision: "tf32" is float32 whose products on a GPU round their operands to TF32, as the fused kernels want it
             (on a CPU nothing is rounded); "float32" never rounds; "bf16" trains and validates under autocast, and takes
             the final figures as "float32"; "float64" makes model and values float64, and leaves the model so.
@@ -92,6 +97,7 @@ class TrainConfig:
     drop_fraction: float = 0.0
     clock: Literal["fitted", "kept"] = "fitted"
     device: str = "auto"
+    devices: int = 1
     precision: Precision = "tf32"
     replay: bool = True
     log: Literal["none", "csv", "tensorboard"] = "none"
@@ -109,22 +115,6 @@ class Result:
     history: History = field(repr=False)
 
 
-class TimeLimitError(RuntimeError):
-    """The run took longer than it was given. `history` holds the epochs before; the last checkpoint stays."""
-
-    def __init__(self, message: str, history: History) -> None:
-        super().__init__(message)
-        self.history = history
-
-
-class DivergedError(FloatingPointError):
-    """The loss is no longer a number. `history` holds the epochs before; the checkpoint of the last one stays."""
-
-    def __init__(self, message: str, history: History) -> None:
-        super().__init__(message)
-        self.history = history
-
-
 def fit(
     model: nn.Module,
     task: Task,
@@ -133,7 +123,7 @@ def fit(
     *,
     seed: int = 0,
     folder: str | Path | None = None,
-    progress: bool = True,
+    progress: bool | NewBar = True,
     report: Report | None = None,
 ) -> Result:
     """Train a model, keep its best validation epoch, and test it once.
@@ -147,7 +137,7 @@ def fit(
         seed: of whatever the model itself draws, such as dropout.
         folder: where the checkpoint goes. If it holds that of an interrupted run of the same thing, that run is
             continued. Nothing is written if None.
-        progress: show a bar with the loss.
+        progress: show a bar with the loss, or one of your own.
         report: called after every epoch with its number, the training loss and the validation metrics.
 
     Returns:
@@ -156,6 +146,13 @@ def fit(
     began = time.perf_counter()
     if config.log != "none" and folder is None:
         raise ValueError(f"log={config.log!r} is written into the folder of the run: fit(..., folder=...).")
+    new_bar = progress if callable(progress) else partial(TrainingBar, shown=progress)
+    if config.devices != 1:
+        with _exit_on_sigterm():
+            told = fit_together(
+                model, task, splits, config, seed=seed, folder=folder, bar=new_bar, report=report
+            )  # fmt: skip
+        return Result(**told)
     world = join(config.device)
     leads = world.rank == 0  # the process that writes, shows and reports
     home = Path(folder) if folder is not None and leads else None
@@ -180,7 +177,9 @@ def fit(
         averaged.load(saved["average"])
     draws = Draws(world.device)
     gradients = Gradients(model, task, world, precision=config.precision, replay=config.replay)
-    bar = TrainingBar(splits.name, config.epochs * steps, len(history) * steps, shown=progress and leads)
+    if not leads:
+        new_bar = partial(TrainingBar, shown=False)
+    bar = new_bar(splits.name, config.epochs * steps, len(history) * steps)
     log = log_to(home, config.log, len(history))
 
     try:
@@ -190,29 +189,29 @@ def fit(
         ):  # fmt: skip
             while not finished(history, task, config):
                 epoch, losses = len(history), []
-                for n, batch in enumerate(_batches(splits.train, config, range(epoch * passes, (epoch + 1) * passes))):
+                numbers = range(epoch * passes, (epoch + 1) * passes)
+                for n, share in enumerate(_shares(splits.train, config, numbers, world)):
                     if config.time_limit is not None:
                         _check_time(began, config.time_limit, history, world)
                     _seed(draws, model, (seed, epoch, n), world)
-                    loss = gradients(batch)
+                    loss = gradients(share)
                     if not math.isfinite(value := loss.item()):
-                        raise DivergedError(_explosion(model, batch, value, epoch, n, config), history)
+                        raise DivergedError(_explosion(model, share.batch, value, epoch, n, config), history)
                     if config.clip is not None:
                         nn.utils.clip_grad_norm_(model.parameters(), config.clip)
-                    share = rate_share(epoch * steps + n, config.epochs * steps, config)
+                    slowed = rate_share(epoch * steps + n, config.epochs * steps, config)
                     for group in optimiser.param_groups:
-                        group["lr"] = config.lr * group["rate"] * share
+                        group["lr"] = config.lr * group["rate"] * slowed
                     optimiser.step()
                     averaged.add(epoch * steps + n)
                     losses.append(loss)
                     bar.step(value)
 
-                # Every process validates on the whole part; dealing it out can wait until that takes long. The figures
-                # of the first count, so that no last digit can part them over when to stop.
+                # The figures of the first process count, so that no last digit can part them over when to stop.
                 world.share_buffers(model)
                 with averaged.in_place():
                     with autocast(config.precision, world.device):
-                        figures = evaluate(model, task, splits.validation, config.batch_size)
+                        figures = evaluate(model, task, splits.validation, config.batch_size, world)
                     mean = float(torch.stack(losses).mean()) if losses else math.nan
                     history.append(world.agreed({"epoch": epoch, "loss": mean, **figures}))
                     if best_epoch(history, task, config.earliest) == epoch:
@@ -231,8 +230,8 @@ def fit(
 
             gradients.clear()
             model.load_state_dict(best)
-            metrics = evaluate(model, task, splits.test, config.batch_size)
-            validation = evaluate(model, task, splits.validation, config.batch_size)
+            metrics = evaluate(model, task, splits.test, config.batch_size, world)
+            validation = evaluate(model, task, splits.validation, config.batch_size, world)
     except KeyboardInterrupt:
         if best:
             gradients.clear()
@@ -314,16 +313,16 @@ def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     ]
 
 
-def _batches(part: Part, config: TrainConfig, passes: range) -> Iterator[IrregularBatch]:
-    """The batches of some passes over the part, each with an order and, if any are dropped, observations of its own."""
-    dropped = (config.drop_fraction,) if config.drop_fraction else ()
+def _shares(part: Part, config: TrainConfig, passes: range, world: World) -> Iterator[Share]:
+    """What this process has of the batches of some passes over the part, each with an order and, if any are dropped,
+    observations of its own."""
     for number in passes:
-        yield from part.training_batches(config.batch_size, number, *dropped)
+        yield from training_shares(part, config.batch_size, number, config.drop_fraction, world.turn)
 
 
 def _identity(model: nn.Module, task: Task, splits: Splits[Any], config: TrainConfig, seed: int) -> str:
     """What makes two runs the same: data, task, seed, settings and the shape of the model; not where they run."""
-    settings = {k: v for k, v in asdict(config).items() if k not in ("time_limit", "log", "device")}
+    settings = {k: v for k, v in asdict(config).items() if k not in ("time_limit", "log", "device", "devices")}
     shapes = [(name, tuple(p.shape)) for name, p in model.named_parameters()]
     sizes = tuple(len(part) for part in (splits.train, splits.validation, splits.test))
     return repr((splits.name, splits.fingerprint, sizes, task.name, seed, settings, shapes))

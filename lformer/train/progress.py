@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from html import escape
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -12,6 +13,24 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 PERIOD = 0.2  # seconds between two pictures of a notebook's bar
+
+
+class Bar(Protocol):
+    """How far a run is, inside a `with`."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def step(self, loss: float, count: int = 1) -> None:
+        """One more step, and its loss; or several, and that of the last."""
+
+    def validated(self, name: str, value: float) -> None:
+        """The metric that selects, after an epoch."""
+
+
+NewBar = Callable[[str, int, int], Bar]  # of what is trained on, how many steps, how many done before
 
 
 class TrainingBar:
@@ -32,9 +51,9 @@ class TrainingBar:
         self.line.start()
         return self
 
-    def step(self, loss: float) -> None:
-        """One more step, and its loss."""
-        self.line.update(advance=1, loss=loss)
+    def step(self, loss: float, count: int = 1) -> None:
+        """One more step, and its loss; or several, and that of the last."""
+        self.line.update(advance=count, loss=loss)
 
     def validated(self, name: str, value: float) -> None:
         """The metric that selects, after an epoch."""

@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 
 from lformer.panel import Panel, drop_observations
+from lformer.panel.own_numbers import OwnNumbers
 from lformer.parts import PanelPart, Targets
 
 
-def test_dropped_fractions_by_count() -> None:
+@pytest.mark.parametrize("own", [False, True])
+def test_dropped_fractions_by_count(own: bool) -> None:
     rng = np.random.default_rng(2)
     panel = Panel.from_list([(np.arange(50.0), rng.standard_normal((50, 4))) for _ in range(400)])
-    left = drop_observations(panel, 0.2, rng)
+    left = drop_observations(panel, 0.2, OwnNumbers([2], np.arange(400)) if own else rng)
     assert left.observed is not None
     kept = left.observed.sum() / panel.values.size
     assert kept == pytest.approx(0.8**2 * 0.7, abs=0.02)  # neither channel nor observation, nor row
@@ -59,3 +61,43 @@ def test_rows_that_are_asked_for_are_not_dropped() -> None:
     part = PanelPart(panel, Targets(values=np.ones((4, 1), np.float32), at="rows"), np.arange(1), 0)
     with pytest.raises(ValueError, match="drop_fraction leaves rows out, and these targets stand at rows"):
         next(part.training_batches(1, 0, 0.5))
+
+
+# --- numbers of a series of its own ---
+
+
+def test_what_a_series_loses_does_not_depend_on_the_others() -> None:
+    rng = np.random.default_rng(3)
+    panel = Panel.from_list([(np.sort(rng.random(n)), rng.standard_normal((n, 3))) for n in rng.integers(0, 30, 40)])
+    whole = drop_observations(panel, 0.3, OwnNumbers([1, 5], np.arange(40)))
+    some = rng.permutation(40)[:15]
+    alone = drop_observations(panel[some], 0.3, OwnNumbers([1, 5], some))
+    for i, series in enumerate(some.tolist()):
+        for expected, found in zip(whole[series], alone[i], strict=True):
+            assert np.array_equal(expected, found, equal_nan=True)
+    other = drop_observations(panel, 0.3, OwnNumbers([1, 6], np.arange(40)))
+    assert not np.array_equal(other.lengths, whole.lengths)
+
+
+def test_own_numbers_are_even_and_know_nothing_of_each_other() -> None:
+    numbers = OwnNumbers([7, 0], np.arange(300))
+    lengths = np.full(300, 40)
+    tables = [
+        numbers.of_rows(lengths, 5),
+        numbers.of_rows(lengths, 5),
+        OwnNumbers([7, 1], np.arange(300)).of_rows(lengths, 5),
+    ]
+    for table in tables:
+        assert table.min() >= 0
+        assert table.max() < 1
+        counts = np.histogram(table, 20, (0, 1))[0]
+        assert np.abs(counts / table.size * 20 - 1).max() < 0.09  # five standard deviations of a count
+        assert len(np.unique(table)) > 0.99 * table.size
+        by_series = table.reshape(300, 40, 5)
+        for axis in range(3):  # neighbouring series, rows and channels
+            one, other = np.moveaxis(by_series, axis, 0)[:-1].ravel(), np.moveaxis(by_series, axis, 0)[1:].ravel()
+            assert abs(np.corrcoef(one, other)[0, 1]) < 0.02
+    for one, other in ((0, 1), (0, 2)):
+        assert abs(np.corrcoef(tables[one].ravel(), tables[other].ravel())[0, 1]) < 0.02
+    assert numbers.of_series().shape == (300,)
+    assert numbers.of_series(2, 3).shape == (300, 2, 3)
