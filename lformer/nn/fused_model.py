@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from lformer.batch import IrregularBatch
 from lformer.nn.embedder import Embedder
 from lformer.nn.mixer import LiquidMixer, has_hooks, run_fused
+from lformer.ops.fused.plan import Affine
 
 if TYPE_CHECKING:
     from lformer.nn.lformer import LFormer
-    from lformer.ops.fused.mixer_ends_launch import Affine
 
 # Up to how many channels and outputs the fused kernels take the embedder and the head.
 EMBEDDED, ANSWERED = 64, 1024
@@ -115,8 +115,6 @@ def _learning(*parameters: Tensor) -> bool:
 
 
 def _affine(linear: nn.Module) -> Affine:
-    from lformer.ops.fused.mixer_ends_launch import Affine  # imports triton
-
     assert isinstance(linear, nn.Linear)
     return Affine(linear.weight, linear.bias)
 

@@ -1,4 +1,4 @@
-"""How the fused mixer divides its rows, what it needs and what it keeps. Imports no triton."""
+"""How the fused kernels divide their rows, what a mixer needs and what it keeps. Imports no triton."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ CHUNK = 64  # rows; a multiple of what a tensor core takes
 # Wanted per launch: two or one for each multiprocessor of an H200.
 PROGRAMS = {"bf16": 264, "tf32": 132, "ieee": 132}
 CAUSAL_PROGRAMS = 264
+OPERANDS = {"tf32": "fp16", "bf16": "bf16", "ieee": "fp32"}  # of products backwards, see `operands.product`
 
 SHARED_MEMORY = 227 * 1024  # bytes per block: the weights stay there
 _has_triton = find_spec("triton") is not None
@@ -49,6 +50,13 @@ class MixerWeights(NamedTuple):
     w_down: Tensor  # (D, F)
 
 
+class Affine(NamedTuple):
+    """The parameters of an nn.Linear."""
+
+    weight: Tensor  # (out, in)
+    bias: Tensor  # (out,)
+
+
 class Saved(NamedTuple):
     """What the forward pass of one mixer leaves for its backward pass; all float32 but x and x1."""
 
@@ -63,24 +71,28 @@ class Saved(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Rows of a series in chunks of `chunk`, `chunks` of them in each of `segments` segments."""
+    """One call: rows of a series in chunks of `chunk`, `chunks` of them in each of `segments` segments.
+
+    Mixers, the operator and the scans are planned alike: each has H memories of K times V numbers beside each other.
+    """
 
     B: int
     L: int
-    D: int
-    H: int
-    F: int
-    causal: bool
-    norm: str  # "sequence" or "prefix"
+    H: int  # heads; channels of a selective scan
+    K: int  # size of a key; 1 in a selective scan
+    V: int  # size of a value; states of a channel in a selective scan
     chunk: int
     chunks: int
     segments: int
-    precision: str  # "bf16", "tf32" or "ieee": of the operands of products
+    precision: str  # "bf16", "tf32", "tf32x3" or "ieee": of the operands of products
+    F: int = 0  # hidden width of a mixer
+    causal: bool = False
+    norm: str = "sequence"  # or "prefix"
 
     @property
-    def K(self) -> int:
-        """Size of a head."""
-        return self.D // self.H
+    def D(self) -> int:
+        """Width of a mixer."""
+        return self.H * self.K
 
     @property
     def rows(self) -> int:
@@ -88,22 +100,31 @@ class Plan(NamedTuple):
         return self.chunk * self.chunks
 
     @property
+    def needed(self) -> int:
+        """Chunks of a series that hold rows."""
+        return -(-self.L // self.chunk)
+
+    @property
     def total_chunks(self) -> int:
         """Chunks of a series, the spare ones of its last segment included."""
         return self.chunks * self.segments
 
+    @property
+    def operand(self) -> str:
+        """What the products of the backward pass take."""
+        return OPERANDS[self.precision]
+
 
 def make_plan(x: Tensor, weights: MixerWeights, causal: bool, norm: str, chunks: int = 0) -> Plan:
-    """The plan for rows x (B, L, D); `chunks` per segment are chosen if 0."""
+    """The plan of a mixer for rows x (B, L, D); `chunks` per segment are chosen if 0."""
     B, L, D = x.shape
     rounding = precision(x) or "ieee"
     needed = -(-L // CHUNK)
     if chunks == 0:
         programs = CAUSAL_PROGRAMS if causal else PROGRAMS[rounding]
         chunks = -(-needed // max(1, programs // B))
-    segments = -(-needed // chunks)
     H, F = weights.theta.shape[0], weights.w_down.shape[1]
-    return Plan(B, L, D, H, F, causal, norm, CHUNK, chunks, segments, rounding)
+    return Plan(B, L, H, D // H, D // H, CHUNK, chunks, -(-needed // chunks), rounding, F, causal, norm)
 
 
 def precision(x: Tensor) -> str | None:

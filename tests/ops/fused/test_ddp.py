@@ -30,10 +30,10 @@ def loss(answers: Tensor) -> Tensor:
 
 def work(rank: int, folder: str, device: str) -> None:
     """What each process does; it leaves its gradients in the folder."""
-    from lformer.ops.fused import mixer_backward  # imports triton
+    from lformer.ops.fused import weights  # imports triton
 
     if device == "cpu":
-        mixer_backward.SUM_BLOCK = 512  # see `few_programs`
+        weights.SUM_BLOCK = 512  # see `few_programs`
     torch.set_float32_matmul_precision("high")
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     model = model_on(device)

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lformer.nn import LiquidMixer
+from lformer.ops.fused import gate, node, time_mixer
 from lformer.ops.fused import mixer as fused
-from lformer.ops.fused import mixer_launch as launch
-from lformer.ops.fused import mixer_node
 
 
 def run(blocks: list[LiquidMixer], x: Tensor, deltas: Tensor, backend: str) -> Tensor:
@@ -54,8 +53,8 @@ def test_several_segments_and_a_ragged_last_one(
     causal: bool, norm: str, chunks: int, decay_rows: int, precision: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 200 rows the last segment has 8 or 72: a chunk that is not full, alone and behind another."""
-    monkeypatch.setattr(mixer_node, "FORCED_CHUNKS", chunks)
-    monkeypatch.setattr(launch, "DECAY_ROWS", decay_rows)
+    monkeypatch.setattr(node, "FORCED_CHUNKS", chunks)
+    monkeypatch.setattr(gate, "DECAY_ROWS", decay_rows)
     compare(mixer(SMALL, causal, norm), 200, precision, device)
 
 
@@ -154,8 +153,8 @@ def test_tiny_shares_keep_their_digits() -> None:
     weights = list(block.fused_weights())
     _, _, _, decay, cum, _, _ = fused.fused_mixer(x, deltas, weights, False, "sequence")
     assert 0 < float(decay[:, 1].max()) < 1e-4
-    plan = mixer_node.plan_of(x, block.fused_weights(), False, "sequence")
-    later = launch.accumulate(
+    plan = node.plan_of(x, block.fused_weights(), False, "sequence")
+    later = time_mixer.accumulate(
         x[:, 1:].contiguous(),
         decay[:, 1:].contiguous(),
         cum[:, 1:].contiguous(),

@@ -16,7 +16,7 @@ from lformer.nn.fused_model import explain_stack
 from lformer.nn.mixer import can_fill
 from lformer.ops import checks
 from lformer.ops.fused import mixer as fused
-from lformer.ops.fused import mixer_launch as launch
+from lformer.ops.fused.channel import hidden_slices
 
 # --- which path runs ---
 
@@ -291,7 +291,7 @@ def test_the_operators_are_what_they_declare(precision: str, device: str) -> Non
     [(176, 64, 64, [64, 64, 64]), (176, 64, 16, [64, 64, 32, 16]), (40, 64, 16, [32, 16]), (5, 64, 16, [16])],
 )
 def test_hidden_slices_cover_the_width_once(F: int, widest: int, narrowest: int, widths: list[int]) -> None:
-    slices = launch.hidden_slices(F, widest, narrowest)
+    slices = hidden_slices(F, widest, narrowest)
     assert [width for _, width in slices] == widths
     assert [start for start, _ in slices] == [sum(widths[:n]) for n in range(len(widths))]
 

@@ -1,10 +1,10 @@
 # mypy: ignore-errors
-"""Parts that the backward kernels of the mixer share, on one tile of rows, (T, D)."""
+"""Operands of 11 digits with units, as the backward pass and the causal mixer take them, and the rows of that pass."""
 
 import triton
 import triton.language as tl
 
-from lformer.ops.fused.rows import (
+from lformer.ops.fused.tiles import (
     load_rows,
     load_tile,
     normalise,
@@ -158,6 +158,9 @@ def shifted_rows(x, first, rows, inside, D: tl.constexpr, OPERAND: tl.constexpr)
     return narrow(unit + SHIFT, OPERAND)
 
 
+# --- tiles of a causal mixer: in the order in which tensor cores hold them, and by head ---
+
+
 @triton.jit
 def score_room(K: tl.constexpr, OPERAND: tl.constexpr):
     """For scores: sums of K products of numbers below 2 LARGEST."""
@@ -174,9 +177,6 @@ def result_room(K: tl.constexpr, OPERAND: tl.constexpr):
 def chunk_power(r_unit, T: tl.constexpr, OPERAND: tl.constexpr):
     """The larger of the units of what comes through R and through the T rows of the chunk."""
     return tl.maximum(r_unit, 2 * LARGEST * T) if OPERAND == "fp16" else 1.0
-
-
-# --- tiles of a causal mixer: in the order in which tensor cores hold them, and by head ---
 
 
 @triton.jit

@@ -18,10 +18,8 @@ from lformer.batch import IrregularBatch
 from lformer.nn import LFormer
 from lformer.nn import fused_model as page
 from lformer.nn.fused_model import explain_embedding, explain_head
-from lformer.ops.fused import mixer_ends_launch as ends
-from lformer.ops.fused import mixer_launch as launch
-from lformer.ops.fused import mixer_node as node
-from lformer.ops.fused.plan import Plan, make_plan
+from lformer.ops.fused import ends, gate, node
+from lformer.ops.fused.plan import Affine, Plan, make_plan
 
 
 @torch.no_grad()
@@ -60,10 +58,10 @@ def test_rows_are_those_of_the_linear_map_and_gates_those_of_the_rows(
     deltas = torch.rand(3, L, device=device)
     x = values.new_empty(3, L, 32)
     plan, w = plan_of(x, model), model.blocks[0].fused_weights()
-    rows = ends.embed(values, deltas, ends.Affine(linear.weight, linear.bias), w, x, plan)
+    rows = ends.embed_rows(values, deltas, Affine(linear.weight, linear.bias), w, x, plan)
     assert rows.x is x
     require_close(x, linear(values), exact)
-    gates, sums = launch.gates(x, deltas, w, plan)
+    gates, sums = gate.make_gates(x, deltas, w, plan)
     # A last digit of a row may turn the rounding of one operand, but not of all: rows before their rounding would.
     assert float((rows.gates - gates).abs().mean()) < 2e-6
     assert torch.allclose(rows.sums, sums, rtol=1e-3)
@@ -80,9 +78,9 @@ def test_answers_are_the_linear_map_of_the_mean(O: int, dtype: torch.dtype, devi
     bias = linear.bias.clone()
     linear.to(device, dtype)
     pooled, lengths = pooled.to(device, torch.float32), lengths.to(device)
-    plan = Plan(3, 300, 32, 2, 40, False, "sequence", 64, 1, 5, "ieee")
+    plan = Plan(3, 300, 2, 16, 16, 64, 1, 5, "ieee", F=40)
     like = pooled.to(dtype)
-    y, _ = ends.answers(pooled, lengths, ends.Affine(linear.weight, linear.bias), like, plan)
+    y, _ = ends.make_answers(pooled, lengths, Affine(linear.weight, linear.bias), like, plan)
     require_close(y, linear((pooled.sum(1) / lengths.clamp(min=1)[:, None]).to(dtype)), exact)
     assert torch.equal(y[1].cpu(), bias.to(dtype))
 

@@ -1,18 +1,35 @@
-# mypy: ignore-errors
-"""B2 and B3 of the causal mixer: y_n = e^{-c_n} q_n S + Σ_{i<=n} e^{-(c_n - c_i)} w_i (q_n · k_i) v_i (paper IV-B).
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
+"""Causal time mixer, y_n = e^{-c_n} q_n S + Σ_{i<=n} e^{-(c_n - c_i)} w_i (q_n · k_i) v_i, and its backward pass.
 
-c runs within the chunk and S is what the chunks before left. A row is read by the later rows of its chunk, and by the
-later chunks through R = Σ e^{-c_n} q_nᵀ dy_n. Two kernels walk the chunks of one head, forwards with S and backwards
-with R, and leave the gradients of the projections as operands; a third takes these to the rows and weights. The norm is
-folded into the weights by the caller; units are as in B2, those of what is left are `units`: dy, dq, do, dk, dv.
-Loads do not pass the barriers of a product: they stand at the beginning of a step, and the step before prefetches.
+Naive form: `ops.reference` and `ops.parallel`, inside `nn.attention.LiquidGatedAttention` (paper IV-B). c runs within
+the chunk and S is what the chunks before left.
+
+Forwards, rows read and write chunk by chunk, one segment at a time. A segment starts from an empty memory; what earlier
+segments wrote is the same for all of its rows but for its decay, and `time_mixer.read_kernel` adds it.
+
+Backwards, a row is read by the later rows of its chunk, and by the later chunks through R = Σ e^{-c_n} q_nᵀ dy_n. Two
+kernels walk the chunks of one head, forwards with S and backwards with R, and leave the gradients of the projections as
+operands; a third takes these to the rows and weights. The norm is folded into the weights by the caller; units are as
+in `time_mixer`, those of what is left are `units`: dy, dq, do, dk, dv. Loads do not pass the barriers of a product:
+they stand at the beginning of a step, and the step before prefetches.
 """
 
+import math
+from typing import TYPE_CHECKING
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
-from lformer.ops.fused.backward_rows import (
+from lformer.ops.fused.gate import Decay
+from lformer.ops.fused.launch import early, grid, launch, per_segment, room_for, row_counts, start_kernel
+from lformer.ops.fused.operands import (
+    LARGEST,
+    SHIFT,
     add_tile,
+    affine,
+    bias_operand,
     chunk_power,
     column_weights,
     full,
@@ -20,6 +37,7 @@ from lformer.ops.fused.backward_rows import (
     head_projection,
     load_narrow_head,
     load_weight,
+    masked,
     narrow,
     peak_power,
     power,
@@ -35,13 +53,182 @@ from lformer.ops.fused.backward_rows import (
     score_room,
     share_power,
     shifted_tile,
+    split_rows,
     square,
     store_head,
     store_row_sums,
     times_rows,
     weigh_scores,
 )
-from lformer.ops.fused.rows import kernel, load_rows, load_tile, sigmoid, store_tile
+from lformer.ops.fused.plan import MixerWeights, Plan, Saved
+from lformer.ops.fused.tiles import (
+    join_columns,
+    kernel,
+    load_rows,
+    load_tile,
+    load_tile_heads,
+    load_vector,
+    normalise,
+    same_head,
+    sigmoid,
+    split_columns,
+    store_memory,
+    store_tile,
+    times_heads,
+    wait_for_rows,
+)
+
+if TYPE_CHECKING:
+    from lformer.ops.fused.weights import Scratch
+
+
+# --- F2: rows read and write, of their own segment ---
+
+
+@kernel
+def segment_kernel(
+    x, cum, fall, rise, norm, norm_bias, wq, bq, wk, bk, wv, bv, y, partial, key_scale, L, S, segment_rows,
+    D: tl.constexpr, H: tl.constexpr, T: tl.constexpr, PREFIX: tl.constexpr, PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
+):  # fmt: skip
+    """x (B, L, D), cum, fall, rise (B, L, H) -> y (B, L, D) what rows read of their segment; partial (B, S, H, K, V).
+
+    Memory and factors are those of the end of a chunk. Where a chunk decays by 1 at most, or operands have the range of
+    float32, the factors are multiplied into q and k; else (WIDE) into the scores, in float32.
+    """
+    OPERAND: tl.constexpr = "fp16" if PRECISION == "tf32" else ("bf16" if PRECISION == "bf16" else "fp32")
+    WIDE: tl.constexpr = PREFIX and OPERAND == "fp16"
+    PREFETCH: tl.constexpr = not WIDE and D < 128  # where the registers hold the next rows too
+    K: tl.constexpr = D // H
+    series, segment = (tl.program_id(0) // S).to(tl.int64), tl.program_id(0) % S
+    start = segment * segment_rows
+    end = tl.minimum(start + segment_rows, L)
+    query, q_unit = folded_projection(wq, bq, norm, norm_bias, 1.0, score_size(K, OPERAND), D, OPERAND)
+    key, k_unit = folded_projection(wk, bk, norm, norm_bias, key_scale, score_size(K, OPERAND), D, OPERAND)
+    value, v_unit = folded_projection(wv, bv, norm, norm_bias, 1.0, 1.0, D, OPERAND)
+    wait_for_rows(EARLY)
+    memory = tl.zeros((D, D), tl.float32)
+    share = tl.full((), 1.0, tl.float32)
+    sofar = tl.full((), 0.0, tl.float32)
+    order = tl.arange(0, T)
+    past = order[:, None] >= order[None, :]
+
+    ahead = load_tile(x, series * L + start, end - start, T, D)
+    for at in range(start, end, T):
+        first = series * L + at
+        count = end - at
+        h = narrow(normalise(ahead, D)[0] + SHIFT, OPERAND)
+        if PREFETCH:
+            ahead = load_tile(x, first + T, count - T, T, D)  # on its way while this one is worked on
+        total = tile_decay(cum, first, tl.minimum(T, count), H)
+        falls = load_tile_heads(fall, first, count, T, H)
+        rises = load_tile_heads(rise, first, count, T, H)
+        # Most rows write little: written with this factor, it stays in the range of an operand, and so does the memory.
+        before, share = share, chunk_share(total, OPERAND)
+        size = memory_size(sofar, K, OPERAND)
+        sofar += tl.max(total, axis=0)
+        across = tl.exp(-tl.reshape(tl.broadcast_to(total[:, None], (H, K)), (D,))) * (share / before)
+        memory = memory * tl.where(same_head(D, H), across[:, None], 0.0)
+        s = narrow(memory * (size / share), OPERAND)
+        q = affine(h, query, OPERAND)
+        if not WIDE:
+            q = times_heads(q, falls, T, D, H)
+        q = narrow(q, OPERAND)
+        k = affine(h, key, OPERAND)
+        written = narrow(times_heads(k, rises * share, T, D, H), OPERAND)
+        k = narrow(k, OPERAND) if WIDE else written
+        v = narrow(affine(h, value, OPERAND), OPERAND)
+        read = product(q, s, OPERAND)
+        if WIDE:
+            read = times_heads(read, falls * (share / size), T, D, H)
+        else:
+            # Times 1, which the compiler cannot know: a result that became a sum right away would keep products apart.
+            read = read * (share / size * tl.where(at < 0, 0.0, 1.0))
+        after, rows = (), split_rows(falls * share, H)
+        reads, qs, ks, vs = split_heads(read, H), split_heads(q, H), split_heads(k, H), split_heads(v, H)
+        for n in tl.static_range(H):
+            scores = product(qs[n], tl.trans(ks[n]), OPERAND)
+            if WIDE:
+                scores = times_rows(scores, rows[n]) * column_weights(rise, first, count, n, T, H)
+            scores = masked(scores, past, PRECISION, OPERAND)
+            part = tl.dot(scores, vs[n], reads[n], input_precision="ieee")
+            after = after + (part,)  # type: ignore[assignment]  # noqa: RUF005, kernels know no unpacking
+        store_tile(y, first, count, join_heads(after, H) * (q_unit * k_unit * v_unit / share), T, D)
+        memory = tl.dot(tl.trans(written), v, memory, input_precision="ieee")
+        if not PREFETCH:
+            ahead = load_tile(x, first + T, count - T, T, D)
+    store_memory(partial + tl.program_id(0).to(tl.int64) * D * K, memory * (k_unit * v_unit / share), D, H)
+
+
+@triton.jit
+def tile_decay(cum, first, count, H: tl.constexpr):
+    """(H,) decay across a tile of `count` rows, the last entry of a running sum within it."""
+    return tl.load(cum + (first + count - 1) * H + tl.arange(0, H))
+
+
+@triton.jit
+def folded_projection(
+    weight, bias, norm, norm_bias, scale, size, D: tl.constexpr, OPERAND: tl.constexpr
+):  # fmt: skip
+    """A (D, D) weight, times `scale`, and its bias, behind a layer norm -> operands of `affine`, what undoes them.
+
+    No normalised row is longer than √D: results are scaled to LARGEST times `size`.
+    """
+    w = load_weight(weight, 0, D, D, D).to(tl.float32) * scale
+    b = tl.load(bias + tl.arange(0, D)).to(tl.float32) + tl.sum(w * load_vector(norm_bias, D), axis=1)
+    w = w * load_vector(norm, D)
+    factor = power(tl.max(tl.sqrt(tl.sum(w * w, axis=1) * D) + tl.abs(b), axis=0), OPERAND) * size
+    operand = narrow(w * factor, OPERAND)
+    # What the rounded weights make of the shift of h' is taken back to the last digit. An error that is the same in all
+    # rows does not average out in the memory, and the gradient of mu in "prefix" would show it.
+    shifted = b * factor - tl.sum(operand.to(tl.float32), axis=1) * SHIFT
+    return (tl.trans(operand), bias_operand(shifted, OPERAND)), 1 / factor
+
+
+@triton.jit
+def score_size(K: tl.constexpr, OPERAND: tl.constexpr):
+    """Of q and k, over LARGEST, so that sums of K products of them are operands."""
+    return (2.0**-10 if K == 16 else 2.0**-11) if OPERAND == "fp16" else 1.0
+
+
+@triton.jit
+def chunk_share(total, OPERAND: tl.constexpr):
+    """The power of two that brings write weights close below 1, from the decay (H,) across their chunk."""
+    if OPERAND == "fp16":
+        return power(tl.clamp(tl.max(total, axis=0), 2.0**-40, 1.0), OPERAND) / (2 * full(OPERAND))
+    else:
+        return tl.full((), 1.0, tl.float32)
+
+
+@triton.jit
+def memory_size(sofar, K: tl.constexpr, OPERAND: tl.constexpr):
+    """The power of two that makes a memory an operand: its weights sum up to at most the decay `sofar`, and to 1."""
+    if OPERAND == "fp16":
+        return power(tl.clamp(sofar, 2.0**-40, 1.0), OPERAND) / (4 * LARGEST * LARGEST * score_size(K, OPERAND))
+    else:
+        return tl.full((), 1.0, tl.float32)
+
+
+@triton.jit
+def split_heads(tile, H: tl.constexpr):
+    """(T, D) -> H tiles (T, K). Which head a channel belongs to is a matter of registers, so nothing moves."""
+    if H == 1:
+        return (tile,)
+    else:
+        a, b = split_columns(tile)
+        return split_heads(a, H // 2) + split_heads(b, H // 2)
+
+
+@triton.jit
+def join_heads(parts, H: tl.constexpr):
+    """H tiles (T, K) -> (T, D)"""
+    if H == 1:
+        return parts[0]
+    else:
+        return join_columns(join_heads(parts[: H // 2], H // 2), join_heads(parts[H // 2 :], H // 2))
+
+
+# --- B2: reading ---
 
 
 @kernel
@@ -153,6 +340,9 @@ def earlier_memory(memory, span, series, segment, head, K: tl.constexpr, H: tl.c
     return s
 
 
+# --- B3: writing ---
+
+
 @triton.jit
 def later_memory(reverse, span, series, segment, segments, head, K: tl.constexpr, H: tl.constexpr):
     """(B, S, H, K, V), (B, S, H) -> (K, V) R of one head at the end of a segment."""
@@ -230,6 +420,9 @@ def causal_write(
     tl.store(units + 4, dv_unit / share)
 
 
+# --- B2 and B3: to the rows and weights ---
+
+
 @kernel
 def causal_project(
     x,  # (B, L, D)
@@ -285,3 +478,57 @@ def causal_project(
     g += own * (5 * D * D) + PART * D * D
     store_tile(g, tl.full((), 0, tl.int64), D, ga * (a_unit * unit), D, D)
     store_tile(g, tl.full((), D, tl.int64), D, gb * (b_unit * unit), D, D)
+
+
+# --- launches ---
+
+
+def read_segments(x: Tensor, rates: Decay, w: MixerWeights, plan: Plan) -> tuple[Tensor, Tensor]:
+    """-> (B, L, D) what each row of a causal mixer reads of its own segment, (B, S, H, K, V) what a segment leaves."""
+    y, partial = torch.empty_like(x), per_segment(x, plan, plan.H, plan.K, plan.K)
+    start_kernel(
+        segment_kernel, grid(plan),
+        (
+            x, rates.cum, rates.fall, rates.rise, w.norm1, w.norm1_bias, w.wq, w.bq, w.wk, w.bk, w.wv, w.bv,
+            y, partial,
+        ),
+        (1 / math.sqrt(plan.K), *row_counts(plan)),
+        D=plan.D, H=plan.H, PREFIX=plan.norm == "prefix", PRECISION=plan.precision,
+        **launch("segment", plan).options, **early(plan, x),
+    )  # fmt: skip
+    return y, partial
+
+
+def backward(dx: Tensor, saved: Saved, mix: Tensor, s: "Scratch", plan: Plan) -> None:
+    """B2 and B3; add to dx and fill g_time, E, F."""
+    B, S, D, H, operand = plan.B, plan.segments, plan.D, plan.H, plan.operand
+    sizes, where, heads, several = (plan.L, plan.rows), (H, B, S), (s.heads, s.heads_bias), room_for(B * S)
+    projected = (saved.x, dx, s.da, s.db, s.units, s.chunk_units, *heads, s.g_time)
+    project = {
+        "D": D,
+        "H": H,
+        "PRECISION": plan.precision,
+        "OPERAND": operand,
+        **launch("causal_project", plan).options,
+    }
+    start_kernel(
+        causal_read, where,
+        (
+            saved.x, dx, s.peaks, s.fade, s.rise, s.shares, saved.partial, saved.span, *heads, mix,
+            s.dy, s.da, s.db, s.units, s.e, s.reverse, s.g_time,
+        ),
+        (*sizes, s.counts.rows),
+        D=D, H=H, PEAKS=room_for(s.counts.rows), SHARES=several, PRECISION=plan.precision, OPERAND=operand,
+        **launch("causal_read", plan).options,
+    )  # fmt: skip
+    start_kernel(causal_project, (B, S), projected, sizes, PART=0, **project)
+    start_kernel(
+        causal_write, where,
+        (
+            saved.x, s.dy, s.fade, s.rise, s.growth, s.shares, s.reverse, saved.span, *heads,
+            s.da, s.db, s.units, s.chunk_units, s.f,
+        ),
+        sizes, D=D, H=H, SHARES=several, PRECISION=plan.precision, OPERAND=operand,
+        **launch("causal_write", plan).options,
+    )  # fmt: skip
+    start_kernel(causal_project, (B, S), projected, sizes, PART=2, **project)
