@@ -10,8 +10,8 @@ segments wrote is the same for all of its rows but for its decay, and `time_mixe
 Backwards, a row is read by the later rows of its chunk, and by the later chunks through R = Σ e^{-c_n} q_nᵀ dy_n. Two
 kernels walk the chunks of one head, forwards with S and backwards with R, and leave the gradients of the projections as
 operands; a third takes these to the rows and weights. The norm is folded into the weights by the caller; units are as
-in `time_mixer`, those of what is left are `units`: dy, dq, do, dk, dv. Loads do not pass the barriers of a product:
-they stand at the beginning of a step, and the step before prefetches.
+in `time_mixer`, those of what is left are `units`: dy, dq, do, dk, dv, each times that of its chunk and head. Loads do
+not pass the barriers of a product: they stand at the beginning of a step, and the step before prefetches.
 """
 
 import math
@@ -35,6 +35,7 @@ from lformer.ops.fused.operands import (
     full,
     head_column,
     head_projection,
+    lift_power,
     load_narrow_head,
     load_weight,
     masked,
@@ -247,7 +248,8 @@ def causal_read(
     dy,  # (B, L, D) out, narrow: gradient of what was read
     dq,  # (B, L, D) out, narrow
     do,  # (B, L, D) out, narrow: gradient before the sigmoid of o
-    units,  # (5,) out: of dy, dq, do
+    units,  # (5,) out: of dy, dq, do, times that of the chunk
+    chunk_units,  # (B, S chunks, H) out
     e,  # (B, L, H) out: dy · y
     reverse,  # (B, S, H, K, V) out: R of a segment from its start
     g,  # (B, S, 5, D, D) out: 4: Σ dx1ᵀ (o ⊙ y)
@@ -281,6 +283,7 @@ def causal_read(
     s = s * (share / k_unit) / v_unit  # one after the other: of weights that are 0, the scales are huge
     left = tl.full((), 1.0, tl.float32)  # what is left of the start of the segment
     r = tl.zeros((K, K), tl.float32)
+    lift = tl.full((), 1.0, tl.float32)  # of the chunk before
     gm = tl.zeros((D, K), tl.float32)
 
     end = tl.minimum((segment + 1) * length, L)
@@ -307,12 +310,16 @@ def causal_read(
         dread = product(dx1, wm, OPERAND) * room(OPERAND) * o
         y *= dread
         store_row_sums(e, first, inside, head, y * (y_unit * dy_unit), T, H)
-        store_head(do, first, inside, head, narrow(y * (1 - o) * (0.5 / full(OPERAND)), OPERAND), T, D, H)
+        # In a long series a few rows may have gradients ten thousand times those of the others, and times small weights
+        # the others would be lost below the range of float16: every chunk and head has a unit of its own.
+        before, lift = lift, lift_power(dread, OPERAND)
+        tl.store(chunk_units + (own * (length // T) + (start - segment * length) // T) * H + head, 1 / lift)
+        store_head(do, first, inside, head, narrow(y * (1 - o) * (0.5 / full(OPERAND) * lift), OPERAND), T, D, H)
 
-        dread = narrow(dread, OPERAND)
+        dread = narrow(dread * lift, OPERAND)
         store_head(dy, first, inside, head, dread, T, D, H)
         late = narrow(times_rows(q.to(tl.float32), weak * left), OPERAND)
-        r = tl.dot(tl.trans(late), dread, r, input_precision="ieee")
+        r = tl.dot(tl.trans(late), dread, r * (lift / before), input_precision="ieee")
         scores = product(dread, tl.trans(v), OPERAND)
         scores = weigh_scores(scores, weak * score_scale, strong, True, PRECISION, OPERAND)
         grad = product(scores, k, OPERAND) * from_scores
@@ -322,7 +329,7 @@ def causal_read(
         written = narrow(times_rows(k.to(tl.float32), written), OPERAND)
         s = tl.dot(tl.trans(written), v, s * across, input_precision="ieee")
 
-    tl.store(reverse + square(own * H + head, K), r * q_unit * dy_unit)
+    tl.store(reverse + square(own * H + head, K), r * q_unit * (dy_unit / lift))
     at = tl.arange(0, D)[:, None] * D + head * K + tl.arange(0, K)[None, :]
     tl.store(g + own * (5 * D * D) + 4 * D * D + at, gm * (y_unit / grad_scale))
     tl.store(units, dy_unit)  # the same numbers from all programs
@@ -363,6 +370,7 @@ def causal_write(
     dk,  # (B, L, D) out, narrow
     dv,  # (B, L, D) out, narrow
     units,  # (5,) in: of dy; out: of dk, dv, times that of the chunk
+    dy_units,  # (B, S chunks, H) `chunk_units` of `causal_read`
     chunk_units,  # (B, S chunks, H) out
     f,  # (B, L, H) out: gradient of the write weight w
     L, length, D: tl.constexpr, H: tl.constexpr, T: tl.constexpr, SHARES: tl.constexpr, PRECISION: tl.constexpr,
@@ -381,6 +389,7 @@ def causal_write(
     dk_unit, dv_unit = common * v_unit, common * k_unit
     r = later_memory(reverse, span, batch.to(tl.int64) * segments, segment, segments, head, K, H)
     r = r / q_unit / dy_unit
+    lift = tl.full((), 1.0, tl.float32)  # of the chunk after
 
     end = tl.minimum((segment + 1) * length, L)
     chunks = tl.cdiv(end - segment * length, T)
@@ -398,16 +407,18 @@ def causal_write(
         prefetch(dy, first - T, first, T, D, PRECISION)
         q, _, k, v = project_head(h, operand, OPERAND)
         q, k, v = narrow(q, OPERAND), narrow(k, OPERAND), narrow(v, OPERAND)
+        after, lift = lift, 1 / tl.load(dy_units + (own * (length // T) + chunk) * H + head)
+        r = r * (lift / after)
         narrow_r, r_unit = scaled(r, OPERAND)
         # R has no bound: what is read through it has a unit of its own in each chunk.
         unit = chunk_power(r_unit, T, OPERAND)
-        tl.store(chunk_units + (own * (length // T) + chunk) * H + head, unit)
+        tl.store(chunk_units + (own * (length // T) + chunk) * H + head, unit / lift)
         from_memory = grown * (across * r_unit / unit * score_room(K, OPERAND))
         row_weight = grown * score_room(K, OPERAND)
         scores = weigh_scores(product(v, tl.trans(dread), OPERAND), row_weight, columns, False, PRECISION, OPERAND)
         grad = product(scores, q, OPERAND) * (1 / unit)
         grad += times_rows(product(v, tl.trans(narrow_r), OPERAND), from_memory)
-        store_row_sums(f, first, inside, head, k * grad * (k_unit * dk_unit * unit), T, H)
+        store_row_sums(f, first, inside, head, k * grad * (k_unit * dk_unit * (unit / lift)), T, H)
         store_head(dk, first, inside, head, narrow(times_rows(grad, written), OPERAND), T, D, H)
 
         scores = weigh_scores(product(k, tl.trans(q), OPERAND), row_weight, columns, False, PRECISION, OPERAND)
@@ -460,7 +471,7 @@ def causal_project(
         prefetch(db, first + T, last, T, D, PRECISION)
         prefetch(x, first + T, last, T, D, PRECISION)
         prefetch(dx, first + T, last, T, D, PRECISION)
-        if PART == 2:
+        if OPERAND == "fp16":  # the others have the range of float32, and all units are 1
             before = unit
             unit_heads = tl.load(chunk_units + (own * (length // T) + chunk) * H + heads)
             unit = tl.max(unit_heads, axis=0)
@@ -503,7 +514,7 @@ def backward(dx: Tensor, saved: Saved, mix: Tensor, s: "Scratch", plan: Plan) ->
     """B2 and B3; add to dx and fill g_time, E, F."""
     B, S, D, H, operand = plan.B, plan.segments, plan.D, plan.H, plan.operand
     sizes, where, heads, several = (plan.L, plan.rows), (H, B, S), (s.heads, s.heads_bias), room_for(B * S)
-    projected = (saved.x, dx, s.da, s.db, s.units, s.chunk_units, *heads, s.g_time)
+    rows, weights = (saved.x, dx, s.da, s.db, s.units), (*heads, s.g_time)
     project = {
         "D": D,
         "H": H,
@@ -515,20 +526,20 @@ def backward(dx: Tensor, saved: Saved, mix: Tensor, s: "Scratch", plan: Plan) ->
         causal_read, where,
         (
             saved.x, dx, s.peaks, s.fade, s.rise, s.shares, saved.partial, saved.span, *heads, mix,
-            s.dy, s.da, s.db, s.units, s.e, s.reverse, s.g_time,
+            s.dy, s.da, s.db, s.units, s.read_units, s.e, s.reverse, s.g_time,
         ),
         (*sizes, s.counts.rows),
         D=D, H=H, PEAKS=room_for(s.counts.rows), SHARES=several, PRECISION=plan.precision, OPERAND=operand,
         **launch("causal_read", plan).options,
     )  # fmt: skip
-    start_kernel(causal_project, (B, S), projected, sizes, PART=0, **project)
+    start_kernel(causal_project, (B, S), (*rows, s.read_units, *weights), sizes, PART=0, **project)
     start_kernel(
         causal_write, where,
         (
             saved.x, s.dy, s.fade, s.rise, s.growth, s.shares, s.reverse, saved.span, *heads,
-            s.da, s.db, s.units, s.chunk_units, s.f,
+            s.da, s.db, s.units, s.read_units, s.write_units, s.f,
         ),
         sizes, D=D, H=H, SHARES=several, PRECISION=plan.precision, OPERAND=operand,
         **launch("causal_write", plan).options,
     )  # fmt: skip
-    start_kernel(causal_project, (B, S), projected, sizes, PART=2, **project)
+    start_kernel(causal_project, (B, S), (*rows, s.write_units, *weights), sizes, PART=2, **project)

@@ -17,6 +17,7 @@ from lformer.ops.fused.tiles import (
 
 SHIFT = tl.constexpr(0.25)  # of the rows h' = h + SHIFT in sums over rows, see `product`
 LARGEST = tl.constexpr(2.0**14)  # what the largest operand of a float16 product is scaled to, below twice as much
+HIGHEST = tl.constexpr(2.0**30)  # of `lift_power`: sums in units so far apart stay in the range of float32
 ROOM = tl.constexpr(2.0**-22)  # keeps results of such products, times numbers up to 1, in the range of float16
 
 
@@ -171,6 +172,16 @@ def score_room(K: tl.constexpr, OPERAND: tl.constexpr):
 def result_room(K: tl.constexpr, OPERAND: tl.constexpr):
     """Of what is read: a number below 2 LARGEST, times K products of two such numbers, weighted."""
     return score_room(K, OPERAND) / (4 * LARGEST) if OPERAND == "fp16" else 1.0
+
+
+@triton.jit
+def lift_power(tile, OPERAND: tl.constexpr):
+    """The power of two that brings the largest number of a tile to LARGEST, as long as it is not above HIGHEST."""
+    if OPERAND == "fp16":
+        peak = tl.max(tl.max(tl.abs(tile), axis=1), axis=0)
+        return power(tl.maximum(peak, LARGEST / HIGHEST), OPERAND)
+    else:
+        return tl.full((), 1.0, tl.float32)
 
 
 @triton.jit

@@ -240,7 +240,8 @@ class Scratch(NamedTuple):
     shares: Tensor  # (B, S) peaks of the weights in the memory
     reverse: Tensor  # (B, H, K, V) R; causal: (B, S, H, K, V)
     units: Tensor  # (5,) causal
-    chunk_units: Tensor  # (B, chunks, H) causal
+    read_units: Tensor  # (B, chunks, H) causal: of dy, dq, do
+    write_units: Tensor  # (B, chunks, H) causal: of dk, dv
     # parts of weight gradients, and their sums
     g_hidden: Tensor  # (parts, 3, FP, D) of `channel_weights`
     g_time: Tensor  # (B, S, 5, D, D)
@@ -268,7 +269,7 @@ def make_scratch(x: Tensor, plan: Plan) -> Scratch:
     memories = B * (S if plan.causal else 1) * D * plan.K
     chunks, rows = (B * plan.total_chunks * H, B * L * D) if plan.causal else (0, 0)
     wide = (
-        4 * D * D, H * D, 4 * D + H, 2 * FP, 3, *[B * L * H] * 5, 2 * counts.rows, B * S, memories, 5, chunks,
+        4 * D * D, H * D, 4 * D + H, 2 * FP, 3, *[B * L * H] * 5, 2 * counts.rows, B * S, memories, 5, chunks, chunks,
         counts.hidden * sums[0], B * S * sums[1], counts.gate * sums[2], sum(sums),
     )  # fmt: skip
     double = (*[B * S * H] * 4, B * L * H)
