@@ -20,7 +20,7 @@ from lformer.ops.fused.weights import apart, make_scratch
 
 
 def mixer(x: Tensor, deltas: Tensor, weights: MixerWeights, causal: bool, norm: str) -> Tensor:
-    """One LiquidMixer: rows x (B, L, D) and intervals (B, L) -> (B, L, D). `plan.unsupported` tells what it takes."""
+    """One LiquidMixer: rows x (B, L, D) and intervals (B, L) -> (B, L, D). `nn.fusion` tells what it takes."""
     return stack(x, deltas, [weights], causal, norm)
 
 

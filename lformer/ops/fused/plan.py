@@ -118,22 +118,22 @@ class Plan(NamedTuple):
 def make_plan(x: Tensor, weights: MixerWeights, causal: bool, norm: str, chunks: int = 0) -> Plan:
     """The plan of a mixer for rows x (B, L, D); `chunks` per segment are chosen if 0."""
     B, L, D = x.shape
-    rounding = precision(x) or "ieee"
+    precision = rounding(x.dtype, x.is_cuda) or "ieee"
     needed = -(-L // CHUNK)
     if chunks == 0:
-        programs = CAUSAL_PROGRAMS if causal else PROGRAMS[rounding]
+        programs = CAUSAL_PROGRAMS if causal else PROGRAMS[precision]
         chunks = -(-needed // max(1, programs // B))
     H, F = weights.theta.shape[0], weights.w_down.shape[1]
-    return Plan(B, L, H, D // H, D // H, CHUNK, chunks, -(-needed // chunks), rounding, F, causal, norm)
+    return Plan(B, L, H, D // H, D // H, CHUNK, chunks, -(-needed // chunks), precision, F, causal, norm)
 
 
-def precision(x: Tensor) -> str | None:
-    """How products of rows x are rounded by the fused mixer, or None if it does not take such rows."""
-    if x.dtype == torch.bfloat16:
-        return "bf16" if x.is_cuda else None
-    if x.dtype != torch.float32:
+def rounding(dtype: torch.dtype, cuda: bool) -> str | None:
+    """How products of rows are rounded by the fused mixer, or None if it does not take such rows."""
+    if dtype == torch.bfloat16:
+        return "bf16" if cuda else None
+    if dtype != torch.float32:
         return None
-    if x.is_cuda:
+    if cuda:
         return "tf32" if tf32_allowed() else None
     return "ieee"
 
@@ -143,36 +143,30 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def unsupported(x: Tensor, D: int, H: int, causal: bool, norm: str) -> str:
-    """Why rows x cannot take the fused mixer; empty if they can."""
-    if reason := not_launched(x):
-        return reason
-    if x.is_cuda and _shared_memory(x.device) < SHARED_MEMORY:
-        return f"its kernels need a GPU with {SHARED_MEMORY} bytes of shared memory per block"
-    if precision(x) is None:
-        if x.dtype == torch.float32:
-            return 'float32 products are exact here; torch.set_float32_matmul_precision("high") allows TF32'
-        return f"x is {str(x.dtype).removeprefix('torch.')}; the fused mixer takes float32 (TF32) and bfloat16"
+def unsupported(D: int, H: int, causal: bool, norm: str) -> str:
+    """Why a mixer of this shape has no kernels; empty if it has."""
     if D not in WIDTHS or D // H not in HEAD_SIZES:
-        return f"width {D} with heads of {D // H}; the fused mixer has widths {WIDTHS} with heads of {HEAD_SIZES}"
+        return f"width {D} with heads of {D // H}"
     if norm not in (("sequence", "prefix") if causal else ("sequence",)):
         return f'gate_norm="{norm}" with causal={causal}'
     return ""
 
 
-def not_launched(x: Tensor) -> str:
-    """Why no kernel of the fused mixer can be launched on x, whatever it does; empty if it can."""
+def blocked(device: torch.device, empty: bool) -> str:
+    """Why no kernel of the fused mixer can be launched there, whatever it does; empty if one can."""
     if not _has_triton:
         return "triton is not installed"
-    if not x.is_cuda and not interpreted():
-        return f"x is on {x.device}; the fused mixer runs on CUDA"
-    if 0 in x.shape:
+    if device.type != "cuda" and not interpreted():
+        return f"it runs on {device}; the fused mixer runs on CUDA"
+    if empty:
         return "there are no rows"
     if checks.exporting():
         return "an exported program holds plain PyTorch only"
     # A compiler cannot look at this stack and takes it for not empty.
     if not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None:
         return "torch.func cannot transform it"
+    if device.type == "cuda" and _shared_memory(device) < SHARED_MEMORY:
+        return f"its kernels need a GPU with {SHARED_MEMORY} bytes of shared memory per block"
     return ""
 
 

@@ -38,7 +38,7 @@ def work(rank: int, folder: str, device: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     model = model_on(device)
     batch, several = half(rank, device), DistributedDataParallel(model, gradient_as_bucket_view=True)
-    assert model.path(batch) == "fused mixer"
+    assert model.explain(batch).name == "fused model"
     for _ in range(PASSES):
         several.zero_grad()
         loss(several(batch)).backward()
