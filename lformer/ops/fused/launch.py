@@ -10,8 +10,10 @@ Triton's settings for debugging count when a kernel is first started; hooks on l
 
 from __future__ import annotations
 
+import sys
 from functools import reduce
 from operator import attrgetter, or_
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
@@ -24,7 +26,11 @@ from lformer.ops.fused.plan import CHUNK, Plan
 ALIGNMENT = 16  # bytes, and the number that Triton asks about
 WIDE = 2**31  # from here on an int takes 64 bits
 
+NOTICED = 2.0  # seconds of compiling after which a line tells what is going on
+NOTICE = "lformer: compiling kernels for this GPU, once per machine and shape; `lformer warm` does it ahead.\n"
+
 _dtype = attrgetter("dtype")
+_compiling = 0.0  # seconds that first calls of kernels took so far
 _known: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}  # the compiled kernel and its constants in order
 
 
@@ -153,10 +159,21 @@ def _start(
         # Addresses in the place of tensors: that these are on a GPU was seen when the kernel was first started.
         compiled[(*grid, 1, 1)[:3]](*pointers, *numbers, *values)
         return
+    began = perf_counter()
     compiled = kernel[grid](*tensors, *numbers, **constants)
+    if known is None:
+        count_compiling(perf_counter() - began)
     if usual and isinstance(compiled, CompiledKernel):
         names = kernel.arg_names[len(tensors) + len(numbers) :]
         _known[key] = compiled, tuple(constants[name] for name in names)
+
+
+def count_compiling(seconds: float) -> None:
+    """Say once per process that kernels are being compiled, if it takes long; those on the disk are loaded at once."""
+    global _compiling
+    before, _compiling = _compiling, _compiling + seconds
+    if before < NOTICED <= _compiling:
+        sys.stderr.write(NOTICE)
 
 
 def call_key(

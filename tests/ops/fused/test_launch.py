@@ -167,3 +167,21 @@ def test_addresses_are_those_of_the_tensors_of_this_call(kernel: Asked) -> None:
     for x in tensors:
         launching.start_kernel(kernel, (1,), (x, Y), (3, 0.5), **CONSTANTS)
     assert [args[0] for _, args in kernel.compiled.launches] == [x.data_ptr() for x in tensors[1:]]
+
+
+def test_long_compiling_is_told_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(launching, "_compiling", 0.0)
+    launching.count_compiling(1.9)
+    assert capsys.readouterr().err == ""
+    launching.count_compiling(0.2)
+    assert "compiling kernels" in capsys.readouterr().err
+    launching.count_compiling(30.0)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_first_start_of_a_kernel_is_timed(kernel: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+    monkeypatch.setattr(launching, "count_compiling", seen.append)
+    for _ in range(2):
+        launching.start_kernel(kernel, (1,), (X, Y), (3, 0.5), **CONSTANTS)
+    assert len(seen) == 1
