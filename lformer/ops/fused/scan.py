@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from lformer.ops.fused.launch import power_of_two, start_kernel
 from lformer.ops.fused.plan import Plan
-from lformer.ops.scan_parallel import before
+from lformer.ops.scan_parallel import before as states_before
 
 CHUNK = 32  # rows whose states are formed again at once
 COLUMNS = 32  # of a linear scan in one program: one for each thread of a warp
@@ -372,7 +372,7 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, dh: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         a, h, begin = ctx.saved_tensors
         g = states(a, dh, torch.zeros_like(begin), backwards=True)
-        return g * before(h, begin).conj(), g, a[:, 0].conj() * g[:, 0]
+        return g * states_before(h, begin).conj(), g, a[:, 0].conj() * g[:, 0]
 
 
 # --- launches of the selective scan ---
