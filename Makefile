@@ -14,8 +14,10 @@ test: $(READY)  ## the whole test suite, a file to each of up to four processes 
 	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # With the Python that has the machine's CUDA build of torch, not the pinned one. cuBLAS asks for the workspace setting.
+# With pytest-xdist several processes share the GPU: make test-gpu WORKERS=4.
+WORKERS ?= 0
 test-gpu:  ## the tests that need a CUDA device
-	CUBLAS_WORKSPACE_CONFIG=:4096:8 $(PYTHON) -m pytest -m gpu tests
+	CUBLAS_WORKSPACE_CONFIG=:4096:8 $(PYTHON) -m pytest -m gpu $(if $(filter-out 0,$(WORKERS)),-n $(WORKERS) --dist loadfile) tests
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import lformer
-from lformer.cli import bench, data, defaults, experiment, model
+from lformer.cli import bench, data, defaults, experiment, model, warm
 from lformer.cli.common import console
 
 app = typer.Typer(
@@ -13,6 +13,7 @@ app = typer.Typer(
 )
 app.command()(experiment.demo)
 app.command()(experiment.speed)
+app.command()(warm.warm)
 app.command()(model.fit)
 app.command()(model.predict)
 bench.app.command("defaults")(defaults.defaults)

@@ -33,8 +33,16 @@ GpuShare = Annotated[
 
 
 @app.command("list")
-def list_cells() -> None:
+def list_cells(
+    device: Annotated[
+        str | None, typer.Option(help="cuda: which path every recipe and estimator takes on a GPU, and why.")
+    ] = None,
+) -> None:
     """Data sets with their tasks and whether they are here, models, ablations and variants."""
+    if device is not None:
+        with clear_errors():
+            _list_paths(device)
+        return
     from lformer.bench.models import MODELS
     from lformer.bench.recipes import ABLATIONS, BEST, VARIANTS, recipe, stand_in
     from lformer.data import DATASETS
@@ -60,6 +68,20 @@ def list_cells() -> None:
     }
     for title, names in lines.items():
         console.print(f"{title}: {', '.join(names)}", highlight=False)
+
+
+def _list_paths(device: str) -> None:
+    """A question to shapes alone: asked on any machine, as it would be on a GPU."""
+    from lformer.bench.paths import all_paths
+
+    if device != "cuda":
+        raise ValueError(f"--device must be cuda, the only one with paths to choose from; got {device!r}.")
+    table = Table(title="Paths on a recent NVIDIA GPU, in TF32")
+    for column in ("recipe or estimator", "training", "answering", "because", "what would change it"):
+        table.add_column(column)
+    for name, training, answering in all_paths():
+        table.add_row(name, training.name, answering.name, escape(training.reason), escape(training.remedy))
+    console.print(table)
 
 
 @app.command()

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from lformer.batch import IrregularBatch, mean_interval
-from lformer.nn import fused_model
+from lformer.nn import fusion
 from lformer.nn.attention import LayerState, LiquidGatedAttention, Mu, OutputGate, Rate, one_of
 from lformer.nn.dropout import Dropout
 from lformer.nn.embedder import Embedder, Embedding, TimeEmbedding
 from lformer.nn.known import Known, Past, nothing_known
-from lformer.nn.mixer import FeedForward, LiquidMixer, SwiGLU, can_fill, fill_intervals
+from lformer.nn.mixer import FeedForward, LiquidMixer, SwiGLU
 from lformer.nn.neighbours import Recent, nothing_recent
 from lformer.nn.own_scale import check_own_scale
 from lformer.nn.persistence import PersistenceKind, guess, start_from_guess
@@ -60,7 +60,7 @@ class LFormerConfig:
             its series in a non-causal model, the buffer `first_interval` otherwise. "zero" is the literal Δ_1 = 0.
         time_mixer, channel_mixer, mu, rate, output_gate: the paper's choices first; the others are its ablations.
         backend: of `ops.liquid_gated_attention`. "auto" and "fused" also run whole mixers as fused kernels where they
-            can; `LFormer.path` tells what runs.
+            can; `LFormer.explain` tells what runs.
     """
 
     inputs: int
@@ -251,12 +251,16 @@ class LFormer(nn.Module):
             inf or NaN is an error, but in compiled code and inside `skip_value_checks`.
         """
         check_answer(self.config.answer, batch)
-        if state is None and not return_state and not fused_model.explain_embedding(self, batch):
-            return _finite(fused_model.embedded(self, batch))
+        call = fusion.call_of(
+            batch.values, batch.deltas, batch.query_times is not None, state is not None or return_state
+        )
+        path = fusion.choose(self, call).name
+        if path == "fused model":
+            return _finite(fusion.answer(self, batch, call))
         x, deltas, lengths, is_query, merged, encoded = self._enter(batch, state)
         x = self.dropout(x)
-        if state is None and not return_state and not fused_model.explain_stack(self.blocks, x, deltas, is_query):
-            return _finite(self._from_guess(fused_model.stacked(self, x, deltas, lengths), batch, encoded))
+        if path == "fused mixers":
+            return _finite(self._from_guess(fusion.answer_rows(self, x, deltas, lengths), batch, encoded))
 
         layers: list[LayerState] = []
         for n, mixer in enumerate(self.blocks):
@@ -283,18 +287,10 @@ class LFormer(nn.Module):
             tuple(layers), _last_time(batch, state), count, pooled, last, static, encoded.recent, encoded.seen
         )
 
-    def path(self, batch: IrregularBatch, state: State | None = None) -> str:
-        """What `forward` runs here: "fused mixer", or else the backend of the time mixers ("fused", "parallel", …)."""
-        if not self.explain(batch, state):
-            return "fused mixer"
-        return self.blocks[0].backend(self._enter(batch, None).x)
-
-    def explain(self, batch: IrregularBatch, state: State | None = None) -> str:
-        """Why `forward` does not run its mixers as fused kernels; empty if it does."""
-        if state is not None:
-            return "a series is continued from a state"
-        x, deltas, _, is_query, _, _ = self._enter(batch, state)
-        return next((reason for m in self.blocks if (reason := m.explain(x, deltas, is_query))), "")
+    def explain(self, batch: IrregularBatch, state: State | None = None) -> fusion.Path:
+        """Which path `forward` takes here and, if it is not the fastest, the reason and what would change it."""
+        queries = batch.query_times is not None
+        return fusion.explain(self, fusion.call_of(batch.values, batch.deltas, queries, state is not None))
 
     def init_state(self, batch: int, static: Tensor | None = None) -> State:
         """The state before the first row of `batch` series, with their covariates (B, S) if the model reads any."""
@@ -398,12 +394,10 @@ class LFormer(nn.Module):
         """(B, L) deltas with the first interval of every series filled in."""
         if batch.deltas.shape[1] == 0:
             return batch.deltas
-        typical = self.config.first_interval == "typical"
-        by_mean = typical and not self.config.causal
-        if state is None and can_fill(batch.deltas, self.config.backend):
-            return fill_intervals(batch, self.first_interval, typical, by_mean)
+        if state is None and (filled := fusion.fill_intervals(self, batch)) is not None:
+            return filled
         first = self.typical_first(batch.deltas.dtype).expand(batch.values.shape[0])
-        if by_mean:
+        if self.config.first_interval == "typical" and not self.config.causal:
             mean = mean_interval(batch)
             first = torch.where(mean > 0, mean, first)
         if state is not None:

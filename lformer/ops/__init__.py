@@ -47,7 +47,7 @@ def choose_backend(
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
-    from lformer.ops.fused.attention import attention  # imports triton
+    from lformer.ops.fused.operator import attention  # imports triton
 
     return attention(q, k, v, decay, state, causal)
 

@@ -39,7 +39,7 @@ def curve(path: str, seed: int, epochs: int) -> dict[str, Any]:
     result = train.fit(model, task, splits, config, seed=seed, progress=False)
     batch = next(splits.test.batches(config.batch_size)).to("cuda")
     with train.rounding(config), torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
-        ran = model.cuda().path(batch)
+        ran = model.cuda().explain(batch).name
     return {
         "path": path, "seed": seed, "ran": ran, "monitor": task.monitor, "validation": [row[task.monitor] for row in
         result.history], "loss": [row["loss"] for row in result.history], "test": result.metrics,

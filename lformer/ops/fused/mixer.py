@@ -13,15 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lformer.ops.fused import mixer_backward
-from lformer.ops.fused import mixer_launch as launch
-from lformer.ops.fused.mixer_ends_launch import Affine
-from lformer.ops.fused.mixer_node import Model, Settings, call, model_of, plan_of, run
-from lformer.ops.fused.plan import MixerWeights, Saved
+from lformer.ops.fused import ends
+from lformer.ops.fused.node import Model, Settings, backward, call, model_of, plan_of, run
+from lformer.ops.fused.plan import Affine, MixerWeights, Saved
+from lformer.ops.fused.weights import apart, make_scratch
 
 
 def mixer(x: Tensor, deltas: Tensor, weights: MixerWeights, causal: bool, norm: str) -> Tensor:
-    """One LiquidMixer: rows x (B, L, D) and intervals (B, L) -> (B, L, D). `plan.unsupported` tells what it takes."""
+    """One LiquidMixer: rows x (B, L, D) and intervals (B, L) -> (B, L, D). `nn.fusion` tells what it takes."""
     return stack(x, deltas, [weights], causal, norm)
 
 
@@ -103,7 +102,7 @@ def first_intervals(
         typical: see first_interval.
         mean: give it the mean interval of its series where that is positive.
     """
-    return launch.intervals(deltas.contiguous(), times.contiguous(), lengths, first_interval, typical, mean)
+    return ends.fill_intervals(deltas.contiguous(), times.contiguous(), lengths, first_interval, typical, mean)
 
 
 fused_intervals = torch.library.custom_op("lformer::fused_intervals", first_intervals, mutates_args=())
@@ -145,11 +144,11 @@ def _(
 def block_backward(
     grad: Tensor, saved: list[Tensor], weights: list[Tensor], causal: bool, norm: str
 ) -> tuple[Tensor, Tensor]:
-    """-> gradient of x, and those of the weights as `mixer_backward.backward` gives them."""
+    """-> gradient of x, and those of the weights as `node.backward` gives them."""
     x, w = saved[0].contiguous(), MixerWeights(*(p.contiguous() for p in weights))
     plan = plan_of(x, w, causal, norm)
-    scratch = mixer_backward.scratch(x, plan)
-    return mixer_backward.backward(grad.contiguous(), Saved(*saved)._replace(x=x), w, plan, scratch)
+    scratch = make_scratch(x, plan)
+    return backward(grad.contiguous(), Saved(*saved)._replace(x=x), w, plan, scratch)
 
 
 fused_mixer_backward = torch.library.custom_op("lformer::fused_mixer_backward", block_backward, mutates_args=())
@@ -176,7 +175,7 @@ def _differentiate(ctx: Any, grad: Tensor | None, *_: Tensor | None) -> tuple[An
     if grad is None:
         return None, None, [None] * len(weights), None, None
     dx, dw = fused_mixer_backward(grad, saved, weights, ctx.causal, ctx.norm)
-    gradients = mixer_backward.apart(dw, MixerWeights(*weights))
+    gradients = apart(dw, MixerWeights(*weights))
     return dx, None, [d.to(p.dtype) for d, p in zip(gradients, weights, strict=True)], None, None
 
 

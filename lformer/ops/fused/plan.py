@@ -1,4 +1,4 @@
-"""How the fused mixer divides its rows, what it needs and what it keeps. Imports no triton."""
+"""How the fused kernels divide their rows, what a mixer needs and what it keeps. Imports no triton."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ CHUNK = 64  # rows; a multiple of what a tensor core takes
 # Wanted per launch: two or one for each multiprocessor of an H200.
 PROGRAMS = {"bf16": 264, "tf32": 132, "ieee": 132}
 CAUSAL_PROGRAMS = 264
+OPERANDS = {"tf32": "fp16", "bf16": "bf16", "ieee": "fp32"}  # of products backwards, see `operands.product`
 
 SHARED_MEMORY = 227 * 1024  # bytes per block: the weights stay there
 _has_triton = find_spec("triton") is not None
@@ -49,6 +50,13 @@ class MixerWeights(NamedTuple):
     w_down: Tensor  # (D, F)
 
 
+class Affine(NamedTuple):
+    """The parameters of an nn.Linear."""
+
+    weight: Tensor  # (out, in)
+    bias: Tensor  # (out,)
+
+
 class Saved(NamedTuple):
     """What the forward pass of one mixer leaves for its backward pass; all float32 but x and x1."""
 
@@ -63,24 +71,28 @@ class Saved(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Rows of a series in chunks of `chunk`, `chunks` of them in each of `segments` segments."""
+    """One call: rows of a series in chunks of `chunk`, `chunks` of them in each of `segments` segments.
+
+    Mixers, the operator and the scans are planned alike: each has H memories of K times V numbers beside each other.
+    """
 
     B: int
     L: int
-    D: int
-    H: int
-    F: int
-    causal: bool
-    norm: str  # "sequence" or "prefix"
+    H: int  # heads; channels of a selective scan
+    K: int  # size of a key; 1 in a selective scan
+    V: int  # size of a value; states of a channel in a selective scan
     chunk: int
     chunks: int
     segments: int
-    precision: str  # "bf16", "tf32" or "ieee": of the operands of products
+    precision: str  # "bf16", "tf32", "tf32x3" or "ieee": of the operands of products
+    F: int = 0  # hidden width of a mixer
+    causal: bool = False
+    norm: str = "sequence"  # or "prefix"
 
     @property
-    def K(self) -> int:
-        """Size of a head."""
-        return self.D // self.H
+    def D(self) -> int:
+        """Width of a mixer."""
+        return self.H * self.K
 
     @property
     def rows(self) -> int:
@@ -88,31 +100,40 @@ class Plan(NamedTuple):
         return self.chunk * self.chunks
 
     @property
+    def needed(self) -> int:
+        """Chunks of a series that hold rows."""
+        return -(-self.L // self.chunk)
+
+    @property
     def total_chunks(self) -> int:
         """Chunks of a series, the spare ones of its last segment included."""
         return self.chunks * self.segments
 
+    @property
+    def operand(self) -> str:
+        """What the products of the backward pass take."""
+        return OPERANDS[self.precision]
+
 
 def make_plan(x: Tensor, weights: MixerWeights, causal: bool, norm: str, chunks: int = 0) -> Plan:
-    """The plan for rows x (B, L, D); `chunks` per segment are chosen if 0."""
+    """The plan of a mixer for rows x (B, L, D); `chunks` per segment are chosen if 0."""
     B, L, D = x.shape
-    rounding = precision(x) or "ieee"
+    precision = rounding(x.dtype, x.is_cuda) or "ieee"
     needed = -(-L // CHUNK)
     if chunks == 0:
-        programs = CAUSAL_PROGRAMS if causal else PROGRAMS[rounding]
+        programs = CAUSAL_PROGRAMS if causal else PROGRAMS[precision]
         chunks = -(-needed // max(1, programs // B))
-    segments = -(-needed // chunks)
     H, F = weights.theta.shape[0], weights.w_down.shape[1]
-    return Plan(B, L, D, H, F, causal, norm, CHUNK, chunks, segments, rounding)
+    return Plan(B, L, H, D // H, D // H, CHUNK, chunks, -(-needed // chunks), precision, F, causal, norm)
 
 
-def precision(x: Tensor) -> str | None:
-    """How products of rows x are rounded by the fused mixer, or None if it does not take such rows."""
-    if x.dtype == torch.bfloat16:
-        return "bf16" if x.is_cuda else None
-    if x.dtype != torch.float32:
+def rounding(dtype: torch.dtype, cuda: bool) -> str | None:
+    """How products of rows are rounded by the fused mixer, or None if it does not take such rows."""
+    if dtype == torch.bfloat16:
+        return "bf16" if cuda else None
+    if dtype != torch.float32:
         return None
-    if x.is_cuda:
+    if cuda:
         return "tf32" if tf32_allowed() else None
     return "ieee"
 
@@ -122,36 +143,30 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def unsupported(x: Tensor, D: int, H: int, causal: bool, norm: str) -> str:
-    """Why rows x cannot take the fused mixer; empty if they can."""
-    if reason := not_launched(x):
-        return reason
-    if x.is_cuda and _shared_memory(x.device) < SHARED_MEMORY:
-        return f"its kernels need a GPU with {SHARED_MEMORY} bytes of shared memory per block"
-    if precision(x) is None:
-        if x.dtype == torch.float32:
-            return 'float32 products are exact here; torch.set_float32_matmul_precision("high") allows TF32'
-        return f"x is {str(x.dtype).removeprefix('torch.')}; the fused mixer takes float32 (TF32) and bfloat16"
+def unsupported(D: int, H: int, causal: bool, norm: str) -> str:
+    """Why a mixer of this shape has no kernels; empty if it has."""
     if D not in WIDTHS or D // H not in HEAD_SIZES:
-        return f"width {D} with heads of {D // H}; the fused mixer has widths {WIDTHS} with heads of {HEAD_SIZES}"
+        return f"width {D} with heads of {D // H}"
     if norm not in (("sequence", "prefix") if causal else ("sequence",)):
         return f'gate_norm="{norm}" with causal={causal}'
     return ""
 
 
-def not_launched(x: Tensor) -> str:
-    """Why no kernel of the fused mixer can be launched on x, whatever it does; empty if it can."""
+def blocked(device: torch.device, empty: bool) -> str:
+    """Why no kernel of the fused mixer can be launched there, whatever it does; empty if one can."""
     if not _has_triton:
         return "triton is not installed"
-    if not x.is_cuda and not interpreted():
-        return f"x is on {x.device}; the fused mixer runs on CUDA"
-    if 0 in x.shape:
+    if device.type != "cuda" and not interpreted():
+        return f"it runs on {device}; the fused mixer runs on CUDA"
+    if empty:
         return "there are no rows"
     if checks.exporting():
         return "an exported program holds plain PyTorch only"
     # A compiler cannot look at this stack and takes it for not empty.
     if not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None:
         return "torch.func cannot transform it"
+    if device.type == "cuda" and _shared_memory(device) < SHARED_MEMORY:
+        return f"its kernels need a GPU with {SHARED_MEMORY} bytes of shared memory per block"
     return ""
 
 

@@ -7,7 +7,7 @@ from helpers import irregular_arrays
 from torch import Tensor
 
 from lformer.batch import IrregularBatch
-from lformer.nn import LFormer, LFormerConfig, LiquidGatedAttention, LiquidMixer, SwiGLU
+from lformer.nn import LFormer, LFormerConfig, LiquidGatedAttention, LiquidMixer, SwiGLU, fusion
 
 MODES = [(False, "sequence"), (True, "sequence"), (True, "prefix")]
 SMALL, PAPER = (32, 2, 40), (64, 4, 176)  # D, H, F
@@ -39,6 +39,17 @@ def series(L: int, D: int, seed: int = 1) -> tuple[Tensor, Tensor, Tensor]:
 
 def entering(x: Tensor, precision: str, device: str) -> Tensor:
     return x.to(device, torch.bfloat16 if precision == "bf16" else torch.float32)
+
+
+def reason(block: LiquidMixer, x: Tensor, deltas: Tensor, queries: bool = False) -> str:
+    """Why a mixer is not fused on these rows; empty if it is."""
+    obstacle = fusion.explain_mixers([block], fusion.call_of(x, deltas, queries))
+    return "" if obstacle is None else f"{obstacle.reason} {obstacle.remedy}"
+
+
+def path(model: LFormer, batch: IrregularBatch) -> fusion.Path:
+    """What `forward` takes."""
+    return fusion.choose(model, fusion.call_of(batch.values, batch.deltas, batch.query_times is not None))
 
 
 def models(**config: object) -> tuple[LFormer, LFormer]:

@@ -8,7 +8,7 @@ runs the file in a process of its own. Tests take the fixture `device`; those ma
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -53,38 +53,38 @@ def dtype(precision: str) -> torch.dtype:
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the kernels at the two ends of a model, as they run."""
-    from lformer.ops.fused import mixer_ends_launch as ends  # imports triton
+    from lformer.ops.fused import ends  # imports triton
 
     names: list[str] = []
 
-    def noting(name: str) -> Callable[..., object]:
-        kernel = getattr(ends, name)
+    def noting(name: str, launch: str) -> None:
+        kernel = getattr(ends, launch)
 
         def run(*args: object, **options: object) -> object:
             names.append(name)
             return kernel(*args, **options)
 
-        return run
+        monkeypatch.setattr(ends, launch, run)
 
-    monkeypatch.setattr(ends, "embed", noting("embed"))
-    monkeypatch.setattr(ends, "answers", noting("answers"))
+    noting("embed", "embed_rows")
+    noting("answers", "make_answers")
     return names
 
 
 @pytest.fixture
 def short_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lformer.ops.fused import mixer_node  # imports triton
+    from lformer.ops.fused import node  # imports triton
 
-    monkeypatch.setattr(mixer_node, "FORCED_CHUNKS", 1)
+    monkeypatch.setattr(node, "FORCED_CHUNKS", 1)
 
 
 @pytest.fixture(autouse=True)
 def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter runs one program after the other, and most of them are those that add up small sums."""
-    from lformer.ops.fused import mixer_backward  # imports triton
+    from lformer.ops.fused import weights  # imports triton
 
     if not torch.cuda.is_available():
-        monkeypatch.setattr(mixer_backward, "SUM_BLOCK", 512)
+        monkeypatch.setattr(weights, "SUM_BLOCK", 512)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

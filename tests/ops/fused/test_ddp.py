@@ -30,15 +30,15 @@ def loss(answers: Tensor) -> Tensor:
 
 def work(rank: int, folder: str, device: str) -> None:
     """What each process does; it leaves its gradients in the folder."""
-    from lformer.ops.fused import mixer_backward  # imports triton
+    from lformer.ops.fused import weights  # imports triton
 
     if device == "cpu":
-        mixer_backward.SUM_BLOCK = 512  # see `few_programs`
+        weights.SUM_BLOCK = 512  # see `few_programs`
     torch.set_float32_matmul_precision("high")
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     model = model_on(device)
     batch, several = half(rank, device), DistributedDataParallel(model, gradient_as_bucket_view=True)
-    assert model.path(batch) == "fused mixer"
+    assert model.explain(batch).name == "fused model"
     for _ in range(PASSES):
         several.zero_grad()
         loss(several(batch)).backward()

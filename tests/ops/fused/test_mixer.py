@@ -9,14 +9,14 @@ from typing import NamedTuple
 import pytest
 import torch
 from helpers import largest, require_close
-from ops.fused.blocks import MODES, PAPER, SMALL, entering, mixer, series
+from ops.fused.blocks import MODES, PAPER, SMALL, entering, mixer, reason, series
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lformer.nn import LiquidMixer
+from lformer.nn.fusion import kernel_weights, mix
+from lformer.ops.fused import gate, node, time_mixer
 from lformer.ops.fused import mixer as fused
-from lformer.ops.fused import mixer_launch as launch
-from lformer.ops.fused import mixer_node
 
 
 def run(blocks: list[LiquidMixer], x: Tensor, deltas: Tensor, backend: str) -> Tensor:
@@ -24,8 +24,8 @@ def run(blocks: list[LiquidMixer], x: Tensor, deltas: Tensor, backend: str) -> T
         block = copy.deepcopy(block)
         block.liquid.backend = backend
         block.to(x.device, x.dtype)
-        assert block.path(x, deltas) == ("fused mixer" if backend == "fused" else backend)
-        x = block(x, deltas)
+        assert (reason(block, x, deltas) == "") == (backend == "fused")
+        x = mix([block], x, deltas) if backend == "fused" else block(x, deltas)
     return x
 
 
@@ -54,8 +54,8 @@ def test_several_segments_and_a_ragged_last_one(
     causal: bool, norm: str, chunks: int, decay_rows: int, precision: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 200 rows the last segment has 8 or 72: a chunk that is not full, alone and behind another."""
-    monkeypatch.setattr(mixer_node, "FORCED_CHUNKS", chunks)
-    monkeypatch.setattr(launch, "DECAY_ROWS", decay_rows)
+    monkeypatch.setattr(node, "FORCED_CHUNKS", chunks)
+    monkeypatch.setattr(gate, "DECAY_ROWS", decay_rows)
     compare(mixer(SMALL, causal, norm), 200, precision, device)
 
 
@@ -82,7 +82,7 @@ def test_a_stack_is_its_blocks(causal: bool, norm: str, pool: bool, precision: s
 
     exact = plain(x64, deltas)
     x, deltas = entering(x64, precision, device), deltas.to(device, torch.float32)
-    layers = [copy.deepcopy(block).to(device, x.dtype).fused_weights() for block in blocks]
+    layers = [kernel_weights(copy.deepcopy(block).to(device, x.dtype)) for block in blocks]
     y = fused.stack(x, deltas, layers, causal, norm, lengths.to(device), pool)
     require_close(y, plain(x, deltas), exact)
 
@@ -92,7 +92,7 @@ def test_pooling_without_lengths_takes_all_rows(precision: str, device: str) -> 
     block = mixer(SMALL, False, "sequence")
     x, deltas, _ = series(17, SMALL[0])
     x, deltas = entering(x, precision, device), deltas.to(device)
-    layers = [block.to(device, x.dtype).fused_weights()]
+    layers = [kernel_weights(block.to(device, x.dtype))]
     y = fused.stack(x, deltas, layers, False, "sequence", None, True)
     full = torch.full((3,), 17, device=device)
     assert torch.equal(y, fused.stack(x, deltas, layers, False, "sequence", full, True))
@@ -104,7 +104,7 @@ def test_everything_kept_for_the_backward_pass_is_written(causal: bool, norm: st
     block = mixer(SMALL, causal, norm)
     x, deltas, _ = series(65, SMALL[0])
     x, deltas = entering(x, precision, device), deltas.to(device, torch.float32)
-    *kept, span = fused.fused_mixer(x, deltas, list(block.to(device, x.dtype).fused_weights()), causal, norm)
+    *kept, span = fused.fused_mixer(x, deltas, list(kernel_weights(block.to(device, x.dtype))), causal, norm)
     assert all(bool(torch.isfinite(t).all()) for t in kept)
     decay = kept[3].double()
     if causal:
@@ -121,9 +121,9 @@ def test_appended_padding_changes_nothing(causal: bool, norm: str, precision: st
     x, deltas, _ = series(70, SMALL[0])
     x, deltas = entering(x, precision, device), deltas.to(device, torch.float32)
     block.to(device, x.dtype)
-    y = block(x, deltas)
+    y = mix([block], x, deltas)
     garbage = torch.full_like(x, 1e3)
-    longer = block(torch.cat([x, garbage], dim=1), torch.cat([deltas, torch.zeros_like(deltas)], dim=1))
+    longer = mix([block], torch.cat([x, garbage], dim=1), torch.cat([deltas, torch.zeros_like(deltas)], dim=1))
     assert torch.allclose(
         longer[:, :70].double(), y.double(), rtol=0, atol=4 * torch.finfo(x.dtype).eps * float(y.abs().max())
     )
@@ -151,15 +151,15 @@ def test_tiny_shares_keep_their_digits() -> None:
     block.time_mixer.key.bias.fill_(1.0)
     block.time_mixer.value.weight.zero_()
     block.time_mixer.value.bias.fill_(1.0)
-    weights = list(block.fused_weights())
+    weights = list(kernel_weights(block))
     _, _, _, decay, cum, _, _ = fused.fused_mixer(x, deltas, weights, False, "sequence")
     assert 0 < float(decay[:, 1].max()) < 1e-4
-    plan = mixer_node.plan_of(x, block.fused_weights(), False, "sequence")
-    later = launch.accumulate(
+    plan = node.plan_of(x, kernel_weights(block), False, "sequence")
+    later = time_mixer.accumulate(
         x[:, 1:].contiguous(),
         decay[:, 1:].contiguous(),
         cum[:, 1:].contiguous(),
-        block.fused_weights(),
+        kernel_weights(block),
         plan._replace(L=16),
     )
     exact = (torch.exp(cum.double()) * -torch.expm1(-decay.double()))[:, 1:].sum(dim=1)
@@ -185,7 +185,7 @@ class Stack(NamedTuple):
         deltas = self.deltas.to(device, torch.promote_types(dtype, torch.float32))
         if backend == "fused":
             liquid = blocks[0].liquid
-            layers = [block.fused_weights() for block in blocks]
+            layers = [kernel_weights(block) for block in blocks]
             y = fused.stack(x, deltas, layers, liquid.causal, liquid.gate_norm, lengths, self.pool)
         else:
             y = x
@@ -241,7 +241,7 @@ def small_stack(precision: str, device: str, depth: int = 1) -> tuple[Tensor, Te
 
 
 def pooled_mean(x: Tensor, deltas: Tensor, lengths: Tensor, blocks: list[LiquidMixer]) -> Tensor:
-    return fused.stack(x, deltas, [b.fused_weights() for b in blocks], False, "sequence", lengths, True)
+    return fused.stack(x, deltas, [kernel_weights(b) for b in blocks], False, "sequence", lengths, True)
 
 
 def test_what_needs_no_gradient_gets_none_and_changes_no_other(precision: str, device: str) -> None:

@@ -1,22 +1,22 @@
 """Which path a block and a whole model take, and that it answers as the plain one."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
+from dataclasses import replace
 
 import pytest
 import torch
 from helpers import irregular_batch, require_close
 from ops.fused.blocks import PAPER, SMALL, entering, mixer, models, series
+from ops.fused.blocks import reason as found
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from lformer.batch import IrregularBatch
-from lformer.nn import FeedForward, LiquidMixer, SoftmaxAttention
-from lformer.nn.fused_model import explain_stack
-from lformer.nn.mixer import can_fill
+from lformer.nn import FeedForward, LiquidMixer, SoftmaxAttention, fusion
+from lformer.nn.fusion import kernel_weights, mix
 from lformer.ops import checks
 from lformer.ops.fused import mixer as fused
-from lformer.ops.fused import mixer_launch as launch
+from lformer.ops.fused.channel import hidden_slices
 
 # --- which path runs ---
 
@@ -71,8 +71,7 @@ def test_a_block_that_was_changed_is_not_fused(change: Callable[[LiquidMixer], N
     x, deltas, _ = series(5, 32)
     x, deltas = x.to(device, torch.float32), deltas.to(device, torch.float32)
     change(block)
-    assert reason in block.explain(x, deltas)
-    assert block.path(x, deltas) != "fused mixer"
+    assert reason in found(block, x, deltas)
 
 
 @pytest.mark.parametrize(
@@ -90,25 +89,25 @@ def test_settings_without_kernels_are_not_fused(options: dict, reason: str, devi
     torch.set_float32_matmul_precision("high")
     block = mixer(**{"size": SMALL, "causal": False, "norm": "sequence"} | options).to(device, torch.float32)
     x, deltas, _ = series(5, block.liquid.width)
-    assert reason in block.explain(x.to(device, torch.float32), deltas.to(device, torch.float32))
+    assert reason in found(block, x.to(device, torch.float32), deltas.to(device, torch.float32))
 
 
 def test_rows_without_kernels_are_not_fused(device: str) -> None:
     block = mixer(SMALL, False, "sequence").to(device)
     x, deltas, _ = series(5, 32)
     x, deltas = x.to(device), deltas.to(device)
-    assert "float64" in block.explain(x, deltas)
-    assert "float16" in block.half().explain(x.half(), deltas)
-    assert "parameters are torch.float16" in block.explain(x.float(), deltas)
+    assert "float64" in found(block, x, deltas)
+    assert "float16" in found(block.half(), x.half(), deltas)
+    assert "parameters are torch.float16" in found(block, x.float(), deltas)
     block.float()
     if device == "cuda":
         torch.set_float32_matmul_precision("high")
-    assert block.explain(x.float(), deltas) == ""
-    assert "read" in block.explain(x.float(), deltas, deltas > 0)
-    assert "gradient" in block.explain(x.float(), deltas.clone().requires_grad_())
-    assert "no rows" in block.explain(x.float()[:, :0], deltas[:, :0])
+    assert found(block, x.float(), deltas) == ""
+    assert "read" in found(block, x.float(), deltas, queries=True)
+    assert "gradient" in found(block, x.float(), deltas.clone().requires_grad_())
+    assert "no rows" in found(block, x.float()[:, :0], deltas[:, :0])
     block.train()
-    assert block.explain(x.float(), deltas) == ""
+    assert found(block, x.float(), deltas) == ""
 
 
 @pytest.mark.gpu
@@ -116,7 +115,7 @@ def test_exact_float32_is_not_fused() -> None:
     block = mixer(PAPER, False, "sequence", backend="auto").float().cuda()
     x, deltas, _ = series(5, 64)
     torch.set_float32_matmul_precision("highest")
-    assert "set_float32_matmul_precision" in block.explain(x.float().cuda(), deltas.cuda())
+    assert "set_float32_matmul_precision" in found(block, x.float().cuda(), deltas.cuda())
 
 
 @pytest.mark.gpu
@@ -125,24 +124,26 @@ def test_auto_fuses_on_a_gpu() -> None:
     for size in (PAPER, SMALL):
         block = mixer(size, False, "sequence", backend="auto").float().cuda()
         x, deltas, _ = series(5, size[0])
-        assert block.path(x.float().cuda(), deltas.float().cuda()) == "fused mixer"
+        assert found(block, x.float().cuda(), deltas.float().cuda()) == ""
     causal = mixer(PAPER, True, "prefix", backend="auto").float().cuda()
     x, deltas, _ = series(5, 64)
-    assert causal.path(x.float().cuda(), deltas.float().cuda()) == "fused mixer"
+    assert found(causal, x.float().cuda(), deltas.float().cuda()) == ""
 
 
 def test_auto_takes_causal_heads_alone_that_have_run_on_long_series() -> None:
     block = mixer((64, 2, 176), True, "sequence", backend="auto")
-    reason = block.explain(SimpleNamespace(is_cuda=True), torch.zeros(1, 5))
-    assert reason == 'causal heads of 32; backend="fused" fuses them, "auto" (16,)'
+    call = fusion.Call(torch.device("cuda"), torch.float64, torch.float64, False, (64,), assumed=True)
+    assert fusion.explain_mixers([block], call) == (
+        'causal heads of 32; "auto" fuses those of (16,)',
+        'backend="fused"',
+    )
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="tells what the CPU does")
 def test_auto_leaves_the_cpu_to_plain_pytorch() -> None:
     block = mixer(SMALL, False, "sequence", backend="auto").float()
     x, deltas, _ = series(5, 32)
-    assert block.path(x.float(), deltas.float()) == "parallel"
-    assert "CUDA" in block.explain(x.float(), deltas.float())
+    assert "CUDA" in found(block, x.float(), deltas.float())
 
 
 def test_bad_intervals_are_refused_as_on_the_plain_path(precision: str, device: str) -> None:
@@ -152,9 +153,9 @@ def test_bad_intervals_are_refused_as_on_the_plain_path(precision: str, device: 
     deltas[1, 2] = -1.0
     block.to(device, x.dtype)
     with pytest.raises(ValueError, match=r"row 1 has deltas\[2\] = -1.0"), torch.no_grad():
-        block(x, deltas)
+        mix([block], x, deltas)
     with checks.skip_value_checks(), torch.no_grad():
-        block(x, deltas)
+        mix([block], x, deltas)
 
 
 # --- the whole model ---
@@ -178,9 +179,8 @@ def test_a_model_answers_as_the_plain_one(config: dict, precision: str, device: 
     batch = type(batch)(**{f: getattr(batch, f) for f in batch.__dataclass_fields__} | {"values": values}).to(device)
     model.to(device, dtype)
     plain.to(device, dtype)
-    assert model.path(batch) == "fused mixer"
-    assert model.explain(batch) == ""
-    assert plain.path(batch) == "parallel"
+    assert model.explain(batch) == fusion.Path("fused model")
+    assert plain.explain(batch) == ("plain", "backend='parallel'", 'backend="auto"')
     require_close(model(batch), plain(batch), exact)
 
 
@@ -194,8 +194,8 @@ def test_first_intervals_are_those_of_the_plain_path(config: dict, device: str) 
     model.float().to(device).first_interval.fill_(0.7)
     plain.float().to(device).first_interval.fill_(0.7)
     filled = model.intervals(batch, None)
-    assert can_fill(batch.deltas, model.config.backend)
-    assert not can_fill(batch.deltas, "parallel")
+    assert torch.equal(fusion.fill_intervals(model, batch), filled)
+    assert fusion.fill_intervals(plain, batch) is None
     assert torch.equal(filled, plain.intervals(batch, None))
     assert filled[3].tolist() == [0.0] * 1100
     torch.library.opcheck(
@@ -204,7 +204,7 @@ def test_first_intervals_are_those_of_the_plain_path(config: dict, device: str) 
 
 
 @torch.no_grad()
-def test_mixers_that_differ_are_fused_one_by_one(precision: str, device: str) -> None:
+def test_mixers_that_differ_run_as_modules(precision: str, device: str) -> None:
     batch, answers = irregular_batch(L=40, dtype=torch.float64), {}
     for model, name in zip(models(), ("fused", "parallel"), strict=True):
         torch.manual_seed(1)
@@ -212,12 +212,10 @@ def test_mixers_that_differ_are_fused_one_by_one(precision: str, device: str) ->
         answers["exact"] = model(batch) if name == "parallel" else None
         rows = entering(batch.values, precision, device)
         model.to(device, rows.dtype)
-        moved = type(batch)(**{f: getattr(batch, f) for f in batch.__dataclass_fields__} | {"values": rows}).to(device)
+        moved = replace(batch, values=rows.cpu(), deltas=batch.deltas.float()).to(device)
         answers[name] = model(moved)
         if name == "fused":
-            assert model.path(moved) == "fused mixer"
-            x, deltas, _, is_query, _, _ = model._enter(moved, None)
-            assert explain_stack(model.blocks, x, deltas, is_query) == "the mixers differ"
+            assert model.explain(moved)[:2] == ("fused operator", "the mixers differ")
     require_close(answers["fused"], answers["parallel"], answers["exact"])
 
 
@@ -241,11 +239,10 @@ def test_states_and_queries_keep_the_plain_path(device: str) -> None:
     model.float().to(device)
     y, state = model(batch, return_state=True)
     assert torch.allclose(y, plain.float().to(device)(batch), atol=1e-4)
-    assert "state" in model.explain(batch, state)
-    assert model.path(batch, state) == "fused"
+    assert model.explain(batch, state) == ("fused operator", "a state is carried", "answer whole series in one call")
     asking, _ = models(answer="query")
     asking.float().to(device)
-    assert "read" in asking.explain(batch.with_queries(batch.times[:, :2]))
+    assert "read" in asking.explain(batch.with_queries(batch.times[:, :2])).reason
 
 
 @torch.no_grad()
@@ -254,9 +251,9 @@ def test_a_compiled_stack_is_the_eager_one(precision: str, device: str) -> None:
     x, deltas, _ = series(17, 32)
     x, deltas = entering(x, precision, device), deltas.to(device, torch.float32)
     block.to(device, x.dtype)
-    eager = block(x, deltas)
-    compiled = torch.compile(block, backend="aot_eager", fullgraph=True)
-    assert torch.equal(compiled(x, deltas), eager)
+    eager = mix([block], x, deltas)
+    compiled = torch.compile(mix, backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled([block], x, deltas), eager)
 
 
 @pytest.mark.parametrize("wrap", ["checkpoint", "compile"])
@@ -266,11 +263,11 @@ def test_training_through_wrappers_gives_the_same_gradients(wrap: str, precision
     x, deltas = entering(x, precision, device).requires_grad_(), deltas.to(device, torch.float32)
     block.to(device, x.dtype)
     parameters = [x, *block.parameters()]
-    expected = torch.autograd.grad(block(x, deltas).square().sum(), parameters)
+    expected = torch.autograd.grad(mix([block], x, deltas).square().sum(), parameters)
     if wrap == "checkpoint":
-        y = checkpoint(block, x, deltas, use_reentrant=False)
+        y = checkpoint(mix, [block], x, deltas, use_reentrant=False)
     else:
-        y = torch.compile(block, backend="aot_eager", fullgraph=True)(x, deltas)
+        y = torch.compile(mix, backend="aot_eager", fullgraph=True)([block], x, deltas)
     for a, b in zip(torch.autograd.grad(y.square().sum(), parameters), expected, strict=True):
         assert torch.equal(a, b)
 
@@ -279,7 +276,7 @@ def test_the_operators_are_what_they_declare(precision: str, device: str) -> Non
     block = mixer(SMALL, True, "prefix")
     x, deltas, lengths = series(17, 32)
     x, deltas = entering(x, precision, device), deltas.to(device, torch.float32)
-    weights = [p.detach() for p in block.to(device, x.dtype).fused_weights()]
+    weights = [p.detach() for p in kernel_weights(block.to(device, x.dtype))]
     for pool in (False, True):
         torch.library.opcheck(fused.fused_stack, (x, deltas, weights, True, "prefix", lengths.to(device), pool))
     utils = ("test_schema", "test_faketensor")
@@ -291,7 +288,7 @@ def test_the_operators_are_what_they_declare(precision: str, device: str) -> Non
     [(176, 64, 64, [64, 64, 64]), (176, 64, 16, [64, 64, 32, 16]), (40, 64, 16, [32, 16]), (5, 64, 16, [16])],
 )
 def test_hidden_slices_cover_the_width_once(F: int, widest: int, narrowest: int, widths: list[int]) -> None:
-    slices = launch.hidden_slices(F, widest, narrowest)
+    slices = hidden_slices(F, widest, narrowest)
     assert [width for _, width in slices] == widths
     assert [start for start, _ in slices] == [sum(widths[:n]) for n in range(len(widths))]
 
@@ -305,5 +302,5 @@ def test_autocast_runs_fused_in_bfloat16() -> None:
     model.float().cuda()
     plain.float().cuda()
     with torch.autocast("cuda", dtype=torch.bfloat16):
-        assert model.path(batch) == "fused mixer"
+        assert model.explain(batch).name == "fused model"
         require_close(model(batch), plain(batch), exact)

@@ -22,10 +22,9 @@ from torch.utils.checkpoint import checkpoint
 
 from lformer.batch import IrregularBatch
 from lformer.nn import LFormer
-from lformer.nn.fused_model import explain_embedding
-from lformer.ops.fused import backward_scratch, mixer_backward
-from lformer.ops.fused import mixer_ends_launch as ends
+from lformer.ops.fused import ends
 from lformer.ops.fused.plan import Plan
+from lformer.ops.fused.weights import Scratch, make_scratch
 
 Gradients = dict[str, Tensor]
 
@@ -73,7 +72,7 @@ def compare(config: dict[str, Any], L: int, B: int, dtype: torch.dtype, device: 
     model.to(device, kept)
     plain.to(device, kept)
     with torch.autocast(device, dtype=dtype) if autocast else nullcontext():
-        assert explain_embedding(model, batch) == ""
+        assert model.explain(batch).name == "fused model"
         ours, theirs = together(gradients(model, batch)), together(gradients(plain, batch))
     for name, grad in exact.items():
         assert ours[name].dtype == kept
@@ -155,7 +154,7 @@ def test_the_head_passes_on_what_a_linear_map_would(B: int, O: int, dtype: torch
     exact = (grad @ weight, torch.cat([(grad.T @ mean).flatten(), grad.sum(0)]))
     mean, weight, grad = (t.to(device, dtype) for t in (mean, weight, grad))
     precision = {torch.bfloat16: "bf16", torch.float32: "tf32" if device == "cuda" else "ieee"}[dtype]
-    plan = Plan(B, 300, 32, 2, 40, False, "sequence", 64, 1, 5, precision)
+    plan = Plan(B, 300, 2, 16, 16, 64, 1, 5, precision, F=40)
     dmean, parts = ends.answers_backward(grad, mean, weight, plan)
     assert len(parts) == -(-B // ends.HEAD_SERIES)
     require_close(dmean, grad @ weight, exact[0])
@@ -251,10 +250,10 @@ def test_values_and_weights_need_not_be_contiguous(device: str) -> None:
 
 def test_pieces_of_scratch_are_apart_and_aligned() -> None:
     """Odd sizes, of which no piece may begin at an odd address or reach into the next one."""
-    plan = Plan(3, 7, 32, 1, 40, True, "prefix", 64, 1, 1, "ieee")
-    scratch = mixer_backward.scratch(torch.zeros(3, 7, 32), plan)
+    plan = Plan(3, 7, 1, 32, 32, 64, 1, 1, "ieee", 40, True, "prefix")
+    scratch = make_scratch(torch.zeros(3, 7, 32), plan)
     pieces = [piece for piece in scratch if isinstance(piece, Tensor)]
-    assert len(pieces) == len(backward_scratch.Scratch._fields) - 1
+    assert len(pieces) == len(Scratch._fields) - 1
     assert all(piece.data_ptr() % 16 == 0 for piece in pieces)
     places = sorted((piece.data_ptr(), piece.data_ptr() + piece.nbytes) for piece in pieces)
     assert all(end <= start for (_, end), (start, _) in pairwise(places))

@@ -1,18 +1,37 @@
-# mypy: ignore-errors
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
 """The weights of a mixer as its backward kernels take them, and their gradients from the sums over rows.
 
 LN(x) Wᵀ + b = h (W γ)ᵀ + (b + W β), with h the rows of mean 0 and variance 1. From G = Σ over rows of (gradient)ᵀ h and
 s = Σ over rows of the gradient follow dW = G γ + s βᵀ, db = s, dγ = Σ_out W G and dβ = Wᵀ s.
 
-The kernels sum G' = G + SHIFT s: the entries of h sum to 0, so those of a row of G do, and s is found in the mean.
+The kernels sum G' = G + SHIFT s: the entries of h sum to 0, so those of a row of G do, and s is found in the mean. Sums
+over rows leave each program as its own part; parts are added in a fixed order, so results repeat to the last bit.
+
+`Scratch` is what these kernels and those of the pieces hand to each other.
 """
 
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
-from lformer.ops.fused.backward_rows import LARGEST, SHIFT, load_weight, narrow, power
-from lformer.ops.fused.mixer_forward import interpolation
-from lformer.ops.fused.rows import load_vector
+from lformer.ops.fused.channel import SLICE, fold_down, fold_up, padded_hidden, programs
+from lformer.ops.fused.gate import gate_programs, interpolation
+from lformer.ops.fused.launch import start_kernel
+from lformer.ops.fused.operands import SHIFT, load_weight
+from lformer.ops.fused.plan import MixerWeights, Plan
+from lformer.ops.fused.tiles import load_vector
+
+SUM_BLOCK = 64  # entries of a sum over parts that one program adds
+ALIGNED = 32  # numbers: every piece of scratch begins at a multiple of 64 bytes or more
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+# --- before the rows ---
 
 
 @triton.jit
@@ -55,56 +74,7 @@ def fold_head(weight, bias, norm, norm_bias, out, out_bias, scale, limit, D: tl.
     tl.store(out + at, w * load_vector(norm, D), mask=inside[:, None])
 
 
-@triton.jit
-def fold_up(
-    weight, norm, norm_bias, out, out_bias, scales, F,
-    D: tl.constexpr, FP: tl.constexpr, SLICE: tl.constexpr, OPERAND: tl.constexpr,
-):  # fmt: skip
-    gamma, beta = load_vector(norm, D), load_vector(norm_bias, D)
-    largest = tl.full((), 0.0, tl.float32)
-    bound = tl.full((), 0.0, tl.float32)
-    for half in tl.static_range(2):
-        for start in range(0, FP, SLICE):
-            raw = load_weight(weight + half * F * D, start, F, D, SLICE).to(tl.float32)
-            w, b = raw * gamma, tl.sum(raw * beta, axis=1)
-            tl.store(out_bias + half * FP + start + tl.arange(0, SLICE), b)
-            largest = tl.maximum(largest, tl.max(tl.max(tl.abs(w), axis=1), axis=0))
-            # No row h is longer than √D.
-            bound = tl.maximum(bound, tl.max(tl.sqrt(tl.sum(w * w, axis=1) * D) + tl.abs(b), axis=0))
-    scale = power(largest, OPERAND)
-    for half in tl.static_range(2):
-        for start in range(0, FP, SLICE):
-            w = load_weight(weight + half * F * D, start, F, D, SLICE).to(tl.float32) * gamma * scale
-            at = (half * FP + start + tl.arange(0, SLICE))[:, None] * D + tl.arange(0, D)[None, :]
-            tl.store(out + at, narrow(w, OPERAND))
-    tl.store(scales, 1 / scale)
-    if OPERAND == "fp16":
-        tl.store(scales + 2, 1 / power(bound, OPERAND) * (2 * LARGEST))  # a power of two above the bound
-    else:
-        tl.store(scales + 2, 1.0)
-
-
-@triton.jit
-def fold_down(
-    weight, out, scales, F, D: tl.constexpr, FP: tl.constexpr, SLICE: tl.constexpr, OPERAND: tl.constexpr
-):  # fmt: skip
-    largest = tl.full((), 0.0, tl.float32)
-    for start in range(0, FP, SLICE):
-        w = load_down(weight, start, F, D, SLICE)
-        largest = tl.maximum(largest, tl.max(tl.max(tl.abs(w), axis=1), axis=0))
-    scale = power(largest, OPERAND)
-    for start in range(0, FP, SLICE):
-        at = (start + tl.arange(0, SLICE))[:, None] * D + tl.arange(0, D)[None, :]
-        tl.store(out + at, narrow(load_down(weight, start, F, D, SLICE) * scale, OPERAND))
-    tl.store(scales, 1 / scale)
-
-
-@triton.jit
-def load_down(weight, start, F, D: tl.constexpr, SLICE: tl.constexpr):
-    """Columns `start …` of a (D, F) weight, as (SLICE, D)."""
-    unit = start + tl.arange(0, SLICE)
-    at = tl.arange(0, D)[None, :] * F + unit[:, None]
-    return tl.load(weight + at, mask=(unit < F)[:, None], other=0.0).to(tl.float32)
+# --- after the rows ---
 
 
 @triton.jit(do_not_specialize=["hidden_count", "time_count", "gate_count", "embedder_count", "head_count"])
@@ -233,3 +203,142 @@ def unfold(source, weight, gamma, beta, out, out_bias, scale, limit, D: tl.const
 @triton.jit
 def store_vector(target, vector, D: tl.constexpr):
     tl.store(target + tl.arange(0, D), vector)
+
+
+# --- memory that kernels hand to each other ---
+#
+# An allocation takes a fifth of the time of a launch, and a layer wants some twenty tensors: they are pieces of three.
+
+
+class Counts(NamedTuple):
+    """How many programs leave parts, and what a hidden layer is filled up to."""
+
+    rows: int  # of `channel_rows`
+    hidden: int  # of `channel_weights`, for each slice
+    gate: int  # of `gate_backward`, at most
+    FP: int  # F filled up to whole slices
+
+
+class Scratch(NamedTuple):
+    """Flat pieces; the shapes are what kernels make of them."""
+
+    counts: Counts
+    # float32: the weights as the kernels take them, see `fold_weights`
+    heads: Tensor  # (4 D, D) q, o, k, v; the gate follows
+    gate: Tensor  # (H, D)
+    heads_bias: Tensor  # (4 D + H,)
+    hidden_bias: Tensor  # (2, FP)
+    scales: Tensor  # (3,)
+    # numbers that rows have for each head, (B, L, H)
+    fade: Tensor  # weights in the memory, see `row_factors`
+    growth: Tensor
+    rise: Tensor
+    e: Tensor  # E; in the end its place is taken by the gradient before the sigmoid of the gate
+    f: Tensor  # F
+    # between kernels
+    peaks: Tensor  # (2, programs) of |dx1|, |dx2|
+    shares: Tensor  # (B, S) peaks of the weights in the memory
+    reverse: Tensor  # (B, H, K, V) R; causal: (B, S, H, K, V)
+    units: Tensor  # (5,) causal
+    read_units: Tensor  # (B, chunks, H) causal: of dy, dq, do
+    write_units: Tensor  # (B, chunks, H) causal: of dk, dv
+    # parts of weight gradients, and their sums
+    g_hidden: Tensor  # (parts, 3, FP, D) of `channel_weights`
+    g_time: Tensor  # (B, S, 5, D, D)
+    g_gate: Tensor  # (programs, H, D)
+    sums: Tensor  # of g_hidden, g_time and g_gate
+    # float64: of B4
+    changes: Tensor  # (B, S, H), as the next three
+    budgets: Tensor
+    portions: Tensor
+    g_mu: Tensor  # parts
+    slope: Tensor  # (B, L, H)
+    # as products take them
+    hidden: Tensor  # (3, FP, D)
+    dy: Tensor  # (B, L, D) causal, as the next two
+    da: Tensor  # dq, and then dk
+    db: Tensor  # do, and then dv
+
+
+def make_scratch(x: Tensor, plan: Plan) -> Scratch:
+    """For the layers of one pass, whose rows are like x (B, L, D)."""
+    counts = Counts(*programs(plan), gate_programs(plan), padded_hidden(plan))
+    operand = DTYPES[plan.operand]
+    B, L, D, H, S, FP = plan.B, plan.L, plan.D, plan.H, plan.segments, counts.FP
+    sums = (3 * FP * D, 5 * D * D, H * D)
+    memories = B * (S if plan.causal else 1) * D * plan.K
+    chunks, rows = (B * plan.total_chunks * H, B * L * D) if plan.causal else (0, 0)
+    wide = (
+        4 * D * D, H * D, 4 * D + H, 2 * FP, 3, *[B * L * H] * 5, 2 * counts.rows, B * S, memories, 5, chunks, chunks,
+        counts.hidden * sums[0], B * S * sums[1], counts.gate * sums[2], sum(sums),
+    )  # fmt: skip
+    double = (*[B * S * H] * 4, B * L * H)
+    narrow = (3 * FP * D, *[rows] * 3)
+    return Scratch(
+        counts, *_pieces(x, torch.float32, wide), *_pieces(x, torch.float64, double), *_pieces(x, operand, narrow)
+    )  # fmt: skip
+
+
+def _pieces(like: Tensor, dtype: torch.dtype, sizes: Sequence[int]) -> tuple[Tensor, ...]:
+    filled = [-(-size // ALIGNED) * ALIGNED for size in sizes]
+    return like.new_empty(sum(filled), dtype=dtype).split_with_sizes(filled)
+
+
+# --- launches ---
+
+
+def fold(w: MixerWeights, s: Scratch, plan: Plan) -> None:
+    start_kernel(
+        fold_weights, (7,),
+        (
+            w.norm1, w.norm1_bias, w.wq, w.bq, w.wk, w.bk, w.wv, w.bv, w.wo, w.bo, w.wg, w.bg, w.norm2, w.norm2_bias,
+            w.w_up, w.w_down, s.hidden, s.hidden_bias, s.scales, s.heads, s.heads_bias,
+        ),
+        (_key_scale(plan), plan.F),
+        D=plan.D, H=plan.H, FP=s.counts.FP, SLICE=SLICE, OPERAND=plan.operand,
+    )  # fmt: skip
+
+
+def gradients(s: Scratch, embedder: Tensor | None, head: Tensor | None, w: MixerWeights, plan: Plan) -> Tensor:
+    """From the parts of the programs to the gradients of all weights, one after the other."""
+    D, H, FP = plan.D, plan.H, s.counts.FP
+    (embedders, embedder_size), (heads, head_size) = _counted(embedder), _counted(head)
+    gates = embedders or s.counts.gate  # one kernel leaves both
+    sizes = (3 * FP * D, 5 * D * D, H * D, H, embedder_size, head_size)
+    numbers = [p.numel() for p in w]
+    g = w.wq.new_empty(sum(numbers) + embedder_size + head_size)
+    ends = (s.sums if parts is None else parts for parts in (embedder, head))
+    start_kernel(
+        sum_parts, (sum(-(-size // SUM_BLOCK) for size in sizes),),
+        (s.g_hidden, s.g_time, s.g_gate, s.g_mu, *ends, w.theta, s.sums, g),
+        (
+            s.counts.hidden, plan.B * plan.segments, gates, embedders, heads, *sizes,
+            sum(numbers[: w._fields.index("theta")]), sum(numbers),
+        ),
+        BLOCK=SUM_BLOCK,
+    )  # fmt: skip
+    start_kernel(
+        weight_gradients, (2,),
+        (s.sums, w.norm1, w.norm1_bias, w.wq, w.wk, w.wv, w.wo, w.wg, w.norm2, w.norm2_bias, w.w_up, g),
+        (_key_scale(plan), plan.F), D=D, H=H, FP=FP, SLICE=SLICE,
+    )  # fmt: skip
+    return g
+
+
+def apart(g: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """One after the other -> each in the shape of its tensor."""
+    parts = list(g.split_with_sizes([p.numel() for p in tensors]))
+    for n, p in enumerate(tensors):
+        if p.dim() > 1:
+            parts[n] = parts[n].view_as(p)
+    return parts
+
+
+def _key_scale(plan: Plan) -> float:
+    """Of the weight of keys alone, as in `nn`."""
+    return 1 / math.sqrt(plan.K)
+
+
+def _counted(parts: Tensor | None) -> tuple[int, int]:
+    """How many there are, and their size."""
+    return (0, 0) if parts is None else (parts.shape[0], parts.shape[1])

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from lformer import ops
 from lformer.ops import checks, choose_backend, fused, liquid_gated_attention
-from lformer.ops.fused import attention as launches
+from lformer.ops.fused import operator as launches
+from lformer.ops.fused.launch import LAUNCHES, Launch
 
 BOTH = pytest.mark.parametrize("causal", [True, False], ids=["causal", "non-causal"])
 ULP = {"float32": 2.0**-23, "tf32": 2.0**-10, "bfloat16": 2.0**-7}
@@ -97,10 +98,11 @@ def test_noncausal_float32_is_accurate_up_to_the_limit(total: float, L: int, dev
 
 
 def test_many_segments_of_many_chunks(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(launches.LAUNCHES, 16, launches.Launch(chunk=16, block=16, warps=4, stages=1))
+    for precision in ("ieee", "tf32", "tf32x3"):
+        monkeypatch.setitem(LAUNCHES, ("operator", 16, precision), Launch(rows=16, block=16))
     x = operands(B=1, L=150, H=1, total=5.0)
     plan = launches.make_plan(x.q, x.k, x.v, causal=True)
-    assert (plan.N, plan.S, plan.chunks) == (10, 3, 4)
+    assert (plan.needed, plan.segments, plan.chunks) == (10, 3, 4)
     assert_accurate(x, True, device)
     assert_accurate(x, False, device)
 

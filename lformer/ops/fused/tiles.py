@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Parts that the kernels of the mixer share: each works on one tile of rows, (T, D), and keeps float32."""
+"""Tiles that the kernels of all pieces share: rows (T, D) and weights, how they are loaded, rounded and multiplied."""
 
 import triton
 import triton.language as tl
@@ -19,7 +19,6 @@ SIGMOID = tl.constexpr("""{
     add.f32 t, t, 0f3F800000;
     rcp.approx.ftz.f32 $0, t;
 }""")
-SERIES = tl.constexpr(0.5)  # up to this decay 1 - e^{-û} is summed as a series
 
 
 # A TF32 product drops the last 13 bits of float32 operands. Left to that, every operand would lean towards zero and the
@@ -274,19 +273,7 @@ def silu(x, PRECISION: tl.constexpr):
         return x * sigmoid(x, PRECISION)
 
 
-@triton.jit
-def write_weight(decay):
-    """w = 1 - e^{-û} to the last digits, also where û is tiny and the difference would cancel."""
-    s = decay
-    series = s * (1 - s / 2 * (1 - s / 3 * (1 - s / 4 * (1 - s / 5 * (1 - s / 6 * (1 - s / 7 * (1 - s / 8)))))))
-    return tl.where(decay < SERIES, series, 1 - tl.exp(-decay))
-
-
-@triton.jit
-def share(part, whole):
-    """`part / whole` where there is anything to share, else 0: the rule of `ops.gates`."""
-    something = whole >= 1.1754943508222875e-38  # the smallest normal float32
-    return tl.where(something, part / tl.where(something, whole, 1.0), 0.0)
+# --- memories ---
 
 
 @triton.jit

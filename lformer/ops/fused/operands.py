@@ -1,10 +1,10 @@
 # mypy: ignore-errors
-"""Parts that the backward kernels of the mixer share, on one tile of rows, (T, D)."""
+"""Operands of 11 digits with units, as the backward pass and the causal mixer take them, and the rows of that pass."""
 
 import triton
 import triton.language as tl
 
-from lformer.ops.fused.rows import (
+from lformer.ops.fused.tiles import (
     load_rows,
     load_tile,
     normalise,
@@ -17,6 +17,7 @@ from lformer.ops.fused.rows import (
 
 SHIFT = tl.constexpr(0.25)  # of the rows h' = h + SHIFT in sums over rows, see `product`
 LARGEST = tl.constexpr(2.0**14)  # what the largest operand of a float16 product is scaled to, below twice as much
+HIGHEST = tl.constexpr(2.0**30)  # of `lift_power`: sums in units so far apart stay in the range of float32
 ROOM = tl.constexpr(2.0**-22)  # keeps results of such products, times numbers up to 1, in the range of float16
 
 
@@ -158,6 +159,9 @@ def shifted_rows(x, first, rows, inside, D: tl.constexpr, OPERAND: tl.constexpr)
     return narrow(unit + SHIFT, OPERAND)
 
 
+# --- tiles of a causal mixer: in the order in which tensor cores hold them, and by head ---
+
+
 @triton.jit
 def score_room(K: tl.constexpr, OPERAND: tl.constexpr):
     """For scores: sums of K products of numbers below 2 LARGEST."""
@@ -171,12 +175,19 @@ def result_room(K: tl.constexpr, OPERAND: tl.constexpr):
 
 
 @triton.jit
+def lift_power(tile, OPERAND: tl.constexpr):
+    """The power of two that brings the largest number of a tile to LARGEST, as long as it is not above HIGHEST."""
+    if OPERAND == "fp16":
+        peak = tl.max(tl.max(tl.abs(tile), axis=1), axis=0)
+        return power(tl.maximum(peak, LARGEST / HIGHEST), OPERAND)
+    else:
+        return tl.full((), 1.0, tl.float32)
+
+
+@triton.jit
 def chunk_power(r_unit, T: tl.constexpr, OPERAND: tl.constexpr):
     """The larger of the units of what comes through R and through the T rows of the chunk."""
     return tl.maximum(r_unit, 2 * LARGEST * T) if OPERAND == "fp16" else 1.0
-
-
-# --- tiles of a causal mixer: in the order in which tensor cores hold them, and by head ---
 
 
 @triton.jit

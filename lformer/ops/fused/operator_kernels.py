@@ -1,4 +1,4 @@
-"""Kernels of liquid gated attention, forward and backward. Imports triton alone; `attention.py` launches them.
+"""Kernels of liquid gated attention, forward and backward. Imports triton alone; `operator.py` launches them.
 
 The rows of a series are cut into N chunks of T, and the chunks into S segments of CHUNKS. In every kernel `c_n` is the
 running sum of the decay within the chunk, in float64, D its last value, and w_n = 1 - e^{-decay_n}. Row n weighs row i
@@ -14,16 +14,17 @@ Memories and their gradients are scanned alike: the one forwards over (w k, v), 
 import triton
 import triton.language as tl
 
-from lformer.ops.fused.rows import dot, dot_add, kernel, write_weight
+from lformer.ops.fused.gate import write_weight
+from lformer.ops.fused.tiles import dot, dot_add, kernel
 
 CAP = tl.constexpr(128.0)  # e^{-128} is 0 in float32, so causal decays beyond it can be cut to it
 
 
-# --- tiles: T rows from `start` on, at most up to L; 64-bit up to the first row, 32-bit from there on ---
+# --- blocks: T rows from `start` on, at most up to L; 64-bit up to the first row, 32-bit from there on ---
 
 
 @triton.jit
-def load_tile(x, start, stride, L, first, WIDTH: tl.constexpr, T: tl.constexpr, BLOCK: tl.constexpr):
+def load_block(x, start, stride, L, first, WIDTH: tl.constexpr, T: tl.constexpr, BLOCK: tl.constexpr):
     """Columns `first … first + BLOCK`, (T, BLOCK); 0 past L and past WIDTH."""
     rows, columns = tl.arange(0, T), first + tl.arange(0, BLOCK)
     inside = rows[:, None] < L - start
@@ -33,7 +34,7 @@ def load_tile(x, start, stride, L, first, WIDTH: tl.constexpr, T: tl.constexpr, 
 
 
 @triton.jit
-def store_tile(x, start, stride, L, first, tile, WIDTH: tl.constexpr, T: tl.constexpr, BLOCK: tl.constexpr):
+def store_block(x, start, stride, L, first, tile, WIDTH: tl.constexpr, T: tl.constexpr, BLOCK: tl.constexpr):
     rows, columns = tl.arange(0, T), first + tl.arange(0, BLOCK)
     inside = rows[:, None] < L - start
     if WIDTH % BLOCK != 0:
@@ -43,9 +44,9 @@ def store_tile(x, start, stride, L, first, tile, WIDTH: tl.constexpr, T: tl.cons
 
 
 @triton.jit
-def load_memory(memory, first, K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr):
+def load_square(memory, first, K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr):
     """Columns `first … first + BV` of a (K, V) memory, (BK, BV)."""
-    return load_tile(memory, 0, V, K, first, V, BK, BV)
+    return load_block(memory, 0, V, K, first, V, BK, BV)
 
 
 @triton.jit
@@ -124,7 +125,7 @@ def scan_segments(
     for j in range(count):
         chunk = first + (count - 1 - j if BACKWARDS else j)
         here = (series * N + chunk) * H + head
-        store_tile(inside + here * K * V, 0, V, K, first_column, memory, V, BK, BV)
+        store_block(inside + here * K * V, 0, V, K, first_column, memory, V, BK, BV)
         tl.store(since + here, passed, mask=block == 0)
 
         start = chunk * T
@@ -132,12 +133,12 @@ def scan_segments(
         total = tl.sum(d.to(tl.float64))
         c = tl.cumsum(d.to(tl.float64), 0)
         weight = fade(c) if BACKWARDS else write_weight(d) * fade(total - c)
-        weighted = load_tile(x, start, x_l, L, 0, K, T, BK).to(tl.float32) * weight[:, None]
-        values = load_tile(z, start, z_l, L, first_column, V, T, BV)
+        weighted = load_block(x, start, x_l, L, 0, K, T, BK).to(tl.float32) * weight[:, None]
+        values = load_block(z, start, z_l, L, first_column, V, T, BV)
         memory = dot_add(tl.trans(weighted), values, memory * fade(total), PRECISION)
         passed += total
     there = (series * S + segment) * H + head
-    store_tile(ends + there * K * V, 0, V, K, first_column, memory, V, BK, BV)
+    store_block(ends + there * K * V, 0, V, K, first_column, memory, V, BK, BV)
     tl.store(spans + there, passed, mask=block == 0)
 
 
@@ -166,8 +167,8 @@ def memory_before(
     K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
 ):  # fmt: skip
     """The memory before a chunk: what its segment wrote up to there, and what the segment began with, faded."""
-    written = load_memory(inside + chunk_at * K * V, first, K, V, BK, BV)
-    begun = load_memory(starts + segment_at * K * V, first, K, V, BK, BV)
+    written = load_square(inside + chunk_at * K * V, first, K, V, BK, BV)
+    begun = load_square(starts + segment_at * K * V, first, K, V, BK, BV)
     return written + fade(tl.load(since + chunk_at)) * begun
 
 
@@ -195,14 +196,14 @@ def read_chunk(
 
     d = capped(load_row(decay + series * d_b + head * d_h, start, d_l, L, T))
     c = tl.cumsum(d.to(tl.float64), 0)
-    queries = load_tile(q + series * q_b + head * q_h, start, q_l, L, 0, K, T, BK)
-    keys = load_tile(k + series * k_b + head * k_h, start, k_l, L, 0, K, T, BK)
+    queries = load_block(q + series * q_b + head * q_h, start, q_l, L, 0, K, T, BK)
+    keys = load_block(k + series * k_b + head * k_h, start, k_l, L, 0, K, T, BK)
     scores = dot(queries, tl.trans(keys), PRECISION) * weights_between(c, T) * write_weight(d)[None, :]
     for first in range(0, V, BV):
         memory = memory_before(inside, since, starts, program, segment_at, first, K, V, BK, BV)
-        values = load_tile(v, start, v_l, L, first, V, T, BV)
+        values = load_block(v, start, v_l, L, first, V, T, BV)
         past = dot(queries, memory, PRECISION) * fade(c)[:, None]
-        store_tile(y, start, H * V, L, first, dot_add(scores, values, past, PRECISION), V, T, BV)
+        store_block(y, start, H * V, L, first, dot_add(scores, values, past, PRECISION), V, T, BV)
 
 
 @kernel
@@ -236,8 +237,8 @@ def chunk_gradients(
     total = tl.sum(d.to(tl.float64))
     c = tl.cumsum(d.to(tl.float64), 0)
     w, from_start, to_end = write_weight(d), fade(c), fade(total - c)
-    queries = load_tile(q + series * q_b + head * q_h, start, q_l, L, 0, K, T, BK)
-    keys = load_tile(k + series * k_b + head * k_h, start, k_l, L, 0, K, T, BK)
+    queries = load_block(q + series * q_b + head * q_h, start, q_l, L, 0, K, T, BK)
+    keys = load_block(k + series * k_b + head * k_h, start, k_l, L, 0, K, T, BK)
     weights = weights_between(c, T)
     scores = dot(queries, tl.trans(keys), PRECISION) * weights
 
@@ -248,15 +249,15 @@ def chunk_gradients(
     for first in range(0, V, BV):
         memory = memory_before(inside, since, starts, program, segment_at, first, K, V, BK, BV)
         pull = memory_before(later, until, stops, program, segment_at, first, K, V, BK, BV)
-        values = load_tile(v, start, v_l, L, first, V, T, BV)
-        output = load_tile(dy, start, g_l, L, first, V, T, BV)
+        values = load_block(v, start, v_l, L, first, V, T, BV)
+        output = load_block(dy, start, g_l, L, first, V, T, BV)
         pulls = dot_add(output, tl.trans(values), pulls, PRECISION)
         past = dot_add(output, tl.trans(memory), past, PRECISION)
         future = dot_add(values, tl.trans(pull), future, PRECISION)
         across += tl.sum(memory * pull)
         ahead = dot(keys, pull, PRECISION) * to_end[:, None]
         ahead = dot_add(tl.trans(scores), output, ahead, PRECISION)
-        store_tile(dv, start, H * V, L, first, ahead * w[:, None], V, T, BV)
+        store_block(dv, start, H * V, L, first, ahead * w[:, None], V, T, BV)
 
     past *= from_start[:, None]
     future *= to_end[:, None]
@@ -274,8 +275,8 @@ def chunk_gradients(
     future = dot_add(tl.trans(pulls), queries, future, PRECISION)
     written = tl.sum(keys.to(tl.float32) * future, 1)  # k_n R_n v_n
     slope = tl.exp(-d) * written - (fade(total) * across + inner + outer)
-    store_tile(dq + (series * L * H + head) * K, start, H * K, L, 0, past, K, T, BK)
-    store_tile(dk + (series * L * H + head) * K, start, H * K, L, 0, future * w[:, None], K, T, BK)
+    store_block(dq + (series * L * H + head) * K, start, H * K, L, 0, past, K, T, BK)
+    store_block(dk + (series * L * H + head) * K, start, H * K, L, 0, future * w[:, None], K, T, BK)
     store_row(ddecay + series * L * H + head, start, H, L, slope, T)
 
 
@@ -343,11 +344,11 @@ def sum_segments(
         d = load_row(decay, start, d_l, L, T)
         c = from_middle(d, tl.load(before + (series * N + chunk) * H + head), whole)
         weight = tl.exp(-c).to(tl.float32) if BACKWARDS else write_weight(d) * tl.exp(c).to(tl.float32)
-        weighted = load_tile(x, start, x_l, L, 0, K, T, BK).to(tl.float32) * weight[:, None]
-        values = load_tile(z, start, z_l, L, first_column, V, T, BV)
+        weighted = load_block(x, start, x_l, L, 0, K, T, BK).to(tl.float32) * weight[:, None]
+        values = load_block(z, start, z_l, L, first_column, V, T, BV)
         memory = dot_add(tl.trans(weighted), values, memory, PRECISION)
     sums += ((series * S + segment) * H + head) * K * V
-    store_tile(sums, 0, V, K, first_column, memory, V, BK, BV)
+    store_block(sums, 0, V, K, first_column, memory, V, BK, BV)
 
 
 @kernel
@@ -366,12 +367,12 @@ def read_whole(
     d = load_row(decay + series * d_b + head * d_h, start, d_l, L, T)
     c = from_middle(d, tl.load(before + program), tl.load(total + series * H + head))
     weight = tl.exp(-c).to(tl.float32)[:, None]
-    queries = load_tile(q + series * q_b + head * q_h, start, q_l, L, 0, K, T, BK)
+    queries = load_block(q + series * q_b + head * q_h, start, q_l, L, 0, K, T, BK)
     memory += (series * H + head) * K * V
     y += (series * L * H + head) * V
     for first in range(0, V, BV):
-        output = dot(queries, load_memory(memory, first, K, V, BK, BV), PRECISION) * weight
-        store_tile(y, start, H * V, L, first, output, V, T, BV)
+        output = dot(queries, load_square(memory, first, K, V, BK, BV), PRECISION) * weight
+        store_block(y, start, H * V, L, first, output, V, T, BV)
 
 
 @kernel
@@ -404,22 +405,22 @@ def whole_gradients(
     d = load_row(decay + series * d_b + head * d_h, start, d_l, L, T)
     c = from_middle(d, tl.load(before + program), tl.load(total + series * H + head))
     reading, writing, w = tl.exp(-c).to(tl.float32), tl.exp(c).to(tl.float32), write_weight(d)
-    queries = load_tile(q + series * q_b + head * q_h, start, q_l, L, 0, K, T, BK)
-    keys = load_tile(k + series * k_b + head * k_h, start, k_l, L, 0, K, T, BK)
+    queries = load_block(q + series * q_b + head * q_h, start, q_l, L, 0, K, T, BK)
+    keys = load_block(k + series * k_b + head * k_h, start, k_l, L, 0, K, T, BK)
     past = tl.zeros((T, BK), tl.float32)
     future = tl.zeros((T, BK), tl.float32)
     for first in range(0, V, BV):
-        values = load_tile(v, start, v_l, L, first, V, T, BV)
-        output = load_tile(dy, start, g_l, L, first, V, T, BV)
-        pulled = load_memory(pull, first, K, V, BK, BV)
-        past = dot_add(output, tl.trans(load_memory(memory, first, K, V, BK, BV)), past, PRECISION)
+        values = load_block(v, start, v_l, L, first, V, T, BV)
+        output = load_block(dy, start, g_l, L, first, V, T, BV)
+        pulled = load_square(pull, first, K, V, BK, BV)
+        past = dot_add(output, tl.trans(load_square(memory, first, K, V, BK, BV)), past, PRECISION)
         future = dot_add(values, tl.trans(pulled), future, PRECISION)
         ahead = dot(keys, pulled, PRECISION) * (writing * w)[:, None]
-        store_tile(dv, start, H * V, L, first, ahead, V, T, BV)
+        store_block(dv, start, H * V, L, first, ahead, V, T, BV)
     past *= reading[:, None]
     future *= writing[:, None]
-    store_tile(dq + (series * L * H + head) * K, start, H * K, L, 0, past, K, T, BK)
-    store_tile(dk + (series * L * H + head) * K, start, H * K, L, 0, future * w[:, None], K, T, BK)
+    store_block(dq + (series * L * H + head) * K, start, H * K, L, 0, past, K, T, BK)
+    store_block(dk + (series * L * H + head) * K, start, H * K, L, 0, future * w[:, None], K, T, BK)
 
     written = tl.sum(keys.to(tl.float32) * future, 1)
     read = tl.sum(queries.to(tl.float32) * past, 1)

@@ -10,18 +10,15 @@ from dataclasses import replace
 import pytest
 import torch
 from helpers import irregular_batch, require_close
-from ops.fused.blocks import ragged
+from ops.fused.blocks import path, ragged
 from ops.fused.blocks import whole_models as models
 from torch import Tensor, nn
 
 from lformer.batch import IrregularBatch
-from lformer.nn import LFormer
-from lformer.nn import fused_model as page
-from lformer.nn.fused_model import explain_embedding, explain_head
-from lformer.ops.fused import mixer_ends_launch as ends
-from lformer.ops.fused import mixer_launch as launch
-from lformer.ops.fused import mixer_node as node
-from lformer.ops.fused.plan import Plan, make_plan
+from lformer.nn import LFormer, fusion
+from lformer.nn.fusion import kernel_weights
+from lformer.ops.fused import ends, gate, node
+from lformer.ops.fused.plan import Affine, Plan, make_plan
 
 
 @torch.no_grad()
@@ -32,8 +29,7 @@ def compare(models: tuple[LFormer, LFormer], L: int, dtype: torch.dtype, device:
     batch = ragged(L, C, dtype).to(device)
     model.to(device, dtype)
     plain.to(device, dtype)
-    assert model.path(batch) == "fused mixer"
-    assert explain_embedding(model, batch) == ""
+    assert model.explain(batch) == fusion.Path("fused model")
     require_close(model(batch), plain(batch), exact)
 
 
@@ -41,7 +37,7 @@ def compare(models: tuple[LFormer, LFormer], L: int, dtype: torch.dtype, device:
 
 
 def plan_of(x: Tensor, model: LFormer) -> Plan:
-    return make_plan(x, model.blocks[0].fused_weights(), False, "sequence", node.FORCED_CHUNKS)
+    return make_plan(x, kernel_weights(model.blocks[0]), False, "sequence", node.FORCED_CHUNKS)
 
 
 @torch.no_grad()
@@ -59,11 +55,11 @@ def test_rows_are_those_of_the_linear_map_and_gates_those_of_the_rows(
     model.to(device, dtype)
     deltas = torch.rand(3, L, device=device)
     x = values.new_empty(3, L, 32)
-    plan, w = plan_of(x, model), model.blocks[0].fused_weights()
-    rows = ends.embed(values, deltas, ends.Affine(linear.weight, linear.bias), w, x, plan)
+    plan, w = plan_of(x, model), kernel_weights(model.blocks[0])
+    rows = ends.embed_rows(values, deltas, Affine(linear.weight, linear.bias), w, x, plan)
     assert rows.x is x
     require_close(x, linear(values), exact)
-    gates, sums = launch.gates(x, deltas, w, plan)
+    gates, sums = gate.make_gates(x, deltas, w, plan)
     # A last digit of a row may turn the rounding of one operand, but not of all: rows before their rounding would.
     assert float((rows.gates - gates).abs().mean()) < 2e-6
     assert torch.allclose(rows.sums, sums, rtol=1e-3)
@@ -80,9 +76,9 @@ def test_answers_are_the_linear_map_of_the_mean(O: int, dtype: torch.dtype, devi
     bias = linear.bias.clone()
     linear.to(device, dtype)
     pooled, lengths = pooled.to(device, torch.float32), lengths.to(device)
-    plan = Plan(3, 300, 32, 2, 40, False, "sequence", 64, 1, 5, "ieee")
+    plan = Plan(3, 300, 2, 16, 16, 64, 1, 5, "ieee", F=40)
     like = pooled.to(dtype)
-    y, _ = ends.answers(pooled, lengths, ends.Affine(linear.weight, linear.bias), like, plan)
+    y, _ = ends.make_answers(pooled, lengths, Affine(linear.weight, linear.bias), like, plan)
     require_close(y, linear((pooled.sum(1) / lengths.clamp(min=1)[:, None]).to(dtype)), exact)
     assert torch.equal(y[1].cpu(), bias.to(dtype))
 
@@ -162,12 +158,12 @@ def test_values_that_want_a_gradient_take_the_path_that_has_it(device: str, laun
     exact, batch = (replace(b, values=b.values.clone().requires_grad_()) for b in (exact, batch.to(device)))
     known = gradient(plain, exact)
     model.float().to(device)
-    assert explain_embedding(model, batch) == "values require a gradient"
+    assert path(model, batch) == ("fused mixers", "values require a gradient", "")
     grad = gradient(model, batch)
     assert launched == []
     require_close(grad, gradient(plain.float().to(device), batch), known)
     with torch.no_grad():
-        assert explain_embedding(model, batch) == ""
+        assert path(model, batch).name == "fused model"
 
 
 class Shifted(nn.Linear):
@@ -224,7 +220,7 @@ def test_a_model_that_was_changed_runs_its_embedder(
     torch.set_float32_matmul_precision("high")
     model, _ = models()
     change(model.float().to(device))
-    assert reason in explain_embedding(model, ragged(5, 3, torch.float32).to(device))
+    assert reason in path(model, ragged(5, 3, torch.float32).to(device)).reason
 
 
 @torch.no_grad()
@@ -240,7 +236,7 @@ def test_a_model_that_was_changed_runs_its_embedder(
 )
 def test_settings_without_a_kernel_run_the_embedder(config: dict, reason: str) -> None:
     model, _ = models(**config)
-    assert reason in explain_embedding(model.float(), ragged(5, config.get("inputs", 3), torch.float32))
+    assert reason in path(model.float(), ragged(5, config.get("inputs", 3), torch.float32)).reason
 
 
 @torch.no_grad()
@@ -250,12 +246,12 @@ def test_settings_without_a_kernel_run_the_embedder(config: dict, reason: str) -
         ({"answer": "step"}, "more than a mean"),
         ({"pooling": "mean_last_max"}, "more than a mean"),
         ({"head_layers": 1}, "not a single linear map"),
-        ({"outputs": page.ANSWERED + 1}, "1025 outputs"),
+        ({"outputs": fusion.ANSWERED + 1}, "1025 outputs"),
     ],
 )
 def test_settings_without_a_kernel_run_the_head(config: dict, reason: str) -> None:
     model, _ = models(**config)
-    assert reason in explain_head(model.float(), torch.zeros(1, 1, 3))
+    assert reason in fusion.explain_head(model.float(), fusion.call_of(torch.zeros(1, 1, 3), torch.zeros(1, 1)))
 
 
 @torch.no_grad()
@@ -263,11 +259,11 @@ def test_batches_without_a_kernel_run_the_embedder(device: str, launched: list[s
     model, plain = models(answer="query")
     batch = irregular_batch(L=5, dtype=torch.float32).to(device)
     model.float().to(device)
-    assert "queries" in explain_embedding(model, batch.with_queries(batch.times[:, :2]))
-    assert "float64" in explain_embedding(model, irregular_batch(L=5).to(device))
+    assert "only read" in path(model, batch.with_queries(batch.times[:, :2])).reason
+    assert "float64" in path(model, irregular_batch(L=5).to(device)).reason
     model, plain = models()
     nothing = IrregularBatch.build(torch.zeros(2, 0, 3), torch.zeros(2, 0)).to(device)
-    assert "no rows" in explain_embedding(model.float().to(device), nothing)
+    assert "no rows" in path(model.float().to(device), nothing).reason
     assert torch.equal(model(nothing), plain.float().to(device)(nothing))
     with pytest.raises(ValueError, match=r"built for rows of shape \(3,\); got \(4,\)"):
         model(irregular_batch(C=4, dtype=torch.float32).to(device))
@@ -287,7 +283,7 @@ def test_compilers_and_transforms_see_the_modules(device: str, launched: list[st
     reasons: list[str] = []
 
     def ask(number: Tensor) -> Tensor:
-        reasons.append(explain_embedding(model, batch))
+        reasons.append(path(model, batch).reason)
         return number
 
     torch.func.vmap(ask)(torch.zeros(2))

@@ -15,7 +15,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.compiler import CompiledKernel
 
-from lformer.ops.fused import launching
+from lformer.ops.fused import launch as launching
 
 
 def example(x, y, count, scale, WIDTH: tl.constexpr, NAME: tl.constexpr) -> None:  # type: ignore[no-untyped-def]
@@ -57,11 +57,11 @@ CONSTANTS = {"NAME": "a", "WIDTH": 8, "num_warps": 4}  # not in the order of the
 
 
 def test_the_second_start_goes_to_what_the_first_one_compiled(kernel: Asked) -> None:
-    launching.start(kernel, (5,), (X, Y), (3, 0.5), **CONSTANTS)
+    launching.start_kernel(kernel, (5,), (X, Y), (3, 0.5), **CONSTANTS)
     assert kernel.asked == [((5,), (X, Y, 3, 0.5), CONSTANTS)]
     assert kernel.compiled.launches == []
     other = torch.ones(8)
-    launching.start(kernel, (6, 7), (other, Y), (9, 0.25), **CONSTANTS)
+    launching.start_kernel(kernel, (6, 7), (other, Y), (9, 0.25), **CONSTANTS)
     assert len(kernel.asked) == 1
     assert kernel.compiled.launches == [((6, 7, 1), (other.data_ptr(), Y.data_ptr(), 9, 0.25, 8, "a"))]
 
@@ -88,10 +88,10 @@ def test_the_second_start_goes_to_what_the_first_one_compiled(kernel: Asked) -> 
 )
 def test_triton_is_asked_about_everything_it_compiles_for(kernel: Asked, change: dict[str, Any]) -> None:
     usual: dict[str, Any] = {"tensors": (X, Y), "numbers": (3, 0.5), **CONSTANTS}
-    launching.start(kernel, (1,), **usual)
-    launching.start(kernel, (1,), **usual | change)
+    launching.start_kernel(kernel, (1,), **usual)
+    launching.start_kernel(kernel, (1,), **usual | change)
     assert len(kernel.asked) == 2
-    launching.start(kernel, (1,), **usual)
+    launching.start_kernel(kernel, (1,), **usual)
     assert len(kernel.asked) == 2
 
 
@@ -107,15 +107,15 @@ def test_another_device_and_another_kernel_are_asked_about(kernel: Asked, monkey
 
 def test_what_is_not_aligned_is_never_remembered(kernel: Asked) -> None:
     for _ in range(2):
-        launching.start(kernel, (1,), (X[1:], Y), (3, 0.5), **CONSTANTS)
+        launching.start_kernel(kernel, (1,), (X[1:], Y), (3, 0.5), **CONSTANTS)
     assert len(kernel.asked) == 2
-    launching.start(kernel, (1,), (X, Y), (3, 0.5), **CONSTANTS)
+    launching.start_kernel(kernel, (1,), (X, Y), (3, 0.5), **CONSTANTS)
     assert len(kernel.asked) == 3
 
 
 def test_hooks_of_a_kernel_are_heard(kernel: Asked) -> None:
     for _ in range(2):
-        launching.start(kernel, (1,), (X, Y), (3, 0.5), **CONSTANTS)
+        launching.start_kernel(kernel, (1,), (X, Y), (3, 0.5), **CONSTANTS)
         kernel.pre_run_hooks.append(print)
     assert len(kernel.asked) == 2
 
@@ -134,10 +134,10 @@ def test_the_kernel_runs_on_the_device_of_its_tensors(kernel: Asked, monkeypatch
             entered.append(-2)
 
     monkeypatch.setattr(torch.cuda, "device", Device)
-    launching.start(kernel, (1,), (X, Y), (3, 0.5), **CONSTANTS)
+    launching.start_kernel(kernel, (1,), (X, Y), (3, 0.5), **CONSTANTS)
     assert entered == []
     monkeypatch.setattr(launching, "current_device", lambda: 1)
-    launching.start(kernel, (1,), (X, Y), (3, 0.5), **CONSTANTS)
+    launching.start_kernel(kernel, (1,), (X, Y), (3, 0.5), **CONSTANTS)
     assert entered == [-1, -2]
 
 
@@ -158,12 +158,30 @@ def test_the_interpreter_is_left_alone() -> None:
         def __getitem__(self, grid: Any) -> Any:
             return lambda *args, **kwargs: calls.append((grid, args, kwargs))
 
-    launching.start(Interpreted(), (2, 3), (X, Y), (3, 0.5), **CONSTANTS)
+    launching.start_kernel(Interpreted(), (2, 3), (X, Y), (3, 0.5), **CONSTANTS)
     assert calls == [((2, 3), (X, Y, 3, 0.5), CONSTANTS)]
 
 
 def test_addresses_are_those_of_the_tensors_of_this_call(kernel: Asked) -> None:
     tensors: list[Tensor] = [torch.zeros(8) for _ in range(3)]
     for x in tensors:
-        launching.start(kernel, (1,), (x, Y), (3, 0.5), **CONSTANTS)
+        launching.start_kernel(kernel, (1,), (x, Y), (3, 0.5), **CONSTANTS)
     assert [args[0] for _, args in kernel.compiled.launches] == [x.data_ptr() for x in tensors[1:]]
+
+
+def test_long_compiling_is_told_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(launching, "_compiling", 0.0)
+    launching.count_compiling(1.9)
+    assert capsys.readouterr().err == ""
+    launching.count_compiling(0.2)
+    assert "compiling kernels" in capsys.readouterr().err
+    launching.count_compiling(30.0)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_first_start_of_a_kernel_is_timed(kernel: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+    monkeypatch.setattr(launching, "count_compiling", seen.append)
+    for _ in range(2):
+        launching.start_kernel(kernel, (1,), (X, Y), (3, 0.5), **CONSTANTS)
+    assert len(seen) == 1

@@ -1,7 +1,14 @@
-"""An eager call of mixers, with the embedder before and the head after them where they are in it.
+"""Mixers one after the other, with the embedder before and the head after them where they are in the call.
 
 In training all of it is one node of the graph: an operator of PyTorch and its gradient take longer than the kernels of
-a small batch, and between the values and the answers there is none.
+a small batch, and between the values and the answers there is none. A layer goes back in five steps, between which only
+small tensors and the gradient of x travel:
+
+B1  channel mixer   x1, dx2 -> dx1
+B2  reading         x, dx1 -> dx so far, E = dy · y, R
+B3  writing         x, R -> more of dx, F = gradient of the write weight
+B4  decay           E, F -> gradient of the gate
+B5  gate            x -> the rest of dx; in the first layer of a whole model also the gradient of the embedder
 """
 
 from __future__ import annotations
@@ -13,11 +20,10 @@ import torch
 from torch import Tensor
 
 from lformer.ops import checks
-from lformer.ops.fused import mixer_backward
-from lformer.ops.fused import mixer_ends_launch as ends
-from lformer.ops.fused import mixer_launch as launch
-from lformer.ops.fused.mixer_ends_launch import Affine, Rows
-from lformer.ops.fused.plan import MixerWeights, Plan, Saved, make_plan
+from lformer.ops.fused import causal, channel, ends, gate, time_mixer, weights
+from lformer.ops.fused.ends import Rows
+from lformer.ops.fused.plan import Affine, MixerWeights, Plan, Saved, make_plan
+from lformer.ops.fused.weights import Scratch, apart, make_scratch
 
 Group = TypeVar("Group", MixerWeights, Saved)
 FORCED_CHUNKS = 0  # chunks per segment; 0 lets the plan choose, tests make many segments of few rows
@@ -102,12 +108,12 @@ class _Call(torch.autograd.Function):
         grad, parts = grad.contiguous(), None
         if model.head is not None:
             grad, parts = ends.answers_backward(grad, mean, model.head.weight, ctx.plan)
-        scratch = mixer_backward.scratch(kept[0].x, ctx.plan)
+        scratch = make_scratch(kept[0].x, ctx.plan)
         of_layers: list[Tensor] = []
         of_ends: list[Tensor] = []
         for n in reversed(range(depth)):
             first, last = n == 0, n == depth - 1
-            grad, dw = mixer_backward.backward(
+            grad, dw = backward(
                 grad, kept[n], model.layers[n], ctx.plan, scratch,
                 lengths if last else None, values if first else None, parts if last else None,
             )  # fmt: skip
@@ -116,7 +122,7 @@ class _Call(torch.autograd.Function):
                 embedder=model.embedder if first else None,
                 head=model.head if last else None,
             )
-            gradients = mixer_backward.apart(dw, own.listed())
+            gradients = apart(dw, own.listed())
             size = len(MixerWeights._fields)
             of_layers, of_ends = [*gradients[:size], *of_layers], [*gradients[size:], *of_ends]
         return None if ctx.settings.embeds else grad, None, None, None, *of_layers, *of_ends
@@ -135,16 +141,16 @@ def run(
     x = source if embedder is None else _room(source, embedder, settings.dtype)
     plan = plan_of(x, layers[0], settings.causal, settings.norm)
     if embedder is None:
-        rows = Rows(x, *launch.gates(x, deltas, layers[0], plan))
+        rows = Rows(x, *gate.make_gates(x, deltas, layers[0], plan))
     else:
-        rows = ends.embed(source, deltas, embedder, layers[0], x, plan)
+        rows = ends.embed_rows(source, deltas, embedder, layers[0], x, plan)
     read = _run_layers(rows, deltas, layers, plan, lengths, kept)
     if read.pooled is None or lengths is None:
         assert read.x2 is not None
         return Outcome(read.x2, None, plan)
     if head is None:
-        return Outcome(launch.mean(read.pooled, lengths, x, plan), None, plan)
-    return Outcome(*ends.answers(read.pooled, lengths, head, x, plan, keep=kept is not None), plan)
+        return Outcome(ends.take_mean(read.pooled, lengths, x, plan), None, plan)
+    return Outcome(*ends.make_answers(read.pooled, lengths, head, x, plan, keep=kept is not None), plan)
 
 
 def _run_layers(
@@ -154,17 +160,17 @@ def _run_layers(
     plan: Plan,
     lengths: Tensor | None,
     kept: list[Saved] | None,
-) -> launch.Reading:
+) -> time_mixer.Reading:
     """What the last layer leaves. Each one emits the gates of the next; with lengths the last one sums its rows."""
     x, gates, sums = rows
     for n, w in enumerate(layers):
         following = layers[n + 1] if n + 1 < len(layers) else None
-        rates = launch.decay(gates, sums, deltas, w.theta, plan)
+        rates = gate.make_decay(gates, sums, deltas, w.theta, plan)
         if plan.causal:
-            y, partial = launch.segment(x, rates, w, plan)
+            y, partial = causal.read_segments(x, rates, w, plan)
         else:
-            y, partial = x, launch.accumulate(x, rates.decay, rates.cum, w, plan)
-        read = launch.read(
+            y, partial = x, time_mixer.accumulate(x, rates.decay, rates.cum, w, plan)
+        read = time_mixer.read_rows(
             x, y, deltas, rates, partial, w, plan, store_x1=kept is not None, following=following,
             pool_lengths=lengths if following is None else None,
         )  # fmt: skip
@@ -177,6 +183,46 @@ def _run_layers(
             assert read.sums is not None
             x, gates, sums = read.x2, read.gates, read.sums
     return read
+
+
+def backward(
+    grad: Tensor,
+    saved: Saved,
+    w: MixerWeights,
+    plan: Plan,
+    s: Scratch,
+    lengths: Tensor | None = None,
+    values: Tensor | None = None,
+    head: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The backward pass of one mixer.
+
+    Args:
+        grad: (B, L, D) gradient of x2, or, with lengths, (B, D) that of the mean over valid rows.
+        saved: by the forward pass.
+        w: contiguous weights.
+        plan: of the forward pass.
+        s: written over.
+        lengths: (B,) valid rows of each series.
+        values: (B, L, C) that were embedded as x.
+        head: parts of the gradient of the head behind this mixer, see `answers_backward`.
+
+    Returns:
+        (B, L, D) gradient of x, and those of the weights, which `apart` takes apart, in the dtype of `wq`: after the
+        mixer's those of the embedder, with values, and of the head, with its parts. With values that of x lacks what
+        comes through the gate, as it goes no further.
+    """
+    weights.fold(w, s, plan)
+    dx = channel.backward(grad, lengths, saved.x1, s, plan)
+    gate.factors(saved, s, plan)
+    (causal if plan.causal else time_mixer).backward(dx, saved, w.wm, s, plan)
+    gate.decay_backward(saved, w.theta, s, plan)
+    embedder = None
+    if values is None:
+        gate.rows_backward(dx, saved.x, s, plan)
+    else:
+        embedder = ends.embed_backward(values, dx, s.e, saved.x, s.gate, s.g_gate, s.counts.gate, plan)
+    return dx, weights.gradients(s, embedder, head, w, plan)
 
 
 def model_of(weights: Sequence[Tensor], settings: Settings) -> Model:

@@ -1,5 +1,7 @@
 """Liquid gated attention as functions that autograd and torch.compile know, and the launches behind them.
 
+Naive form: `ops.reference`; in plain PyTorch `ops.parallel`. The kernels are in `operator_kernels.py`, both ways.
+
 `torch.compile` sees custom operators; an eager call goes around them, for their checks take longer than small kernels.
 Deterministic: no atomics, and sums over programs are taken in a fixed order that does not depend on the batch.
 """
@@ -12,30 +14,14 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from lformer.ops.fused import attention_kernels as kernels
-from lformer.ops.fused.plan import interpreted
+from lformer.ops.fused import operator_kernels as kernels
+from lformer.ops.fused.launch import LAUNCHES, Launch, power_of_two
+from lformer.ops.fused.plan import Plan, interpreted
 from lformer.ops.precision import tf32_allowed
 
 Launched = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # by each of the four passes
 
 
-class Launch(NamedTuple):
-    """How rows and columns are cut, and what a program gets."""
-
-    chunk: int  # rows of a chunk, T
-    block: int  # columns of a memory that are worked on at once
-    warps: int
-    stages: int
-
-
-# By the larger of K and V, rounded up to a power of two. A warp has 16 rows of a chunk: with more than 4 of them some
-# would do the work of others again.
-LAUNCHES = {
-    16: Launch(chunk=64, block=16, warps=4, stages=2),
-    32: Launch(chunk=64, block=32, warps=4, stages=2),
-    64: Launch(chunk=64, block=32, warps=4, stages=1),
-    128: Launch(chunk=64, block=32, warps=4, stages=1),
-}
 # Triton 3.6 compiles a causal chunk of 64 rows in bfloat16 to wrong numbers and wrong addresses on Hopper; with 32 rows
 # it takes other instructions and is right.
 BFLOAT16_CHUNK = 32
@@ -61,45 +47,33 @@ def attention(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor, cau
 # --- the plan of a call ---
 
 
-class Plan(NamedTuple):
-    """Sizes of one call: N chunks of T rows in S segments of `chunks`."""
-
-    B: int
-    L: int
-    H: int
-    K: int
-    V: int
-    N: int
-    S: int
-    chunks: int
-    launch: Launch
-
-    @property
-    def widths(self) -> dict[str, int]:
-        """The compile-time sizes of every kernel: widths, and the powers of two they are padded to."""
-        return {"K": self.K, "V": self.V, "T": self.launch.chunk, "BK": _padded(self.K), "BV": self.block}
-
-    @property
-    def block(self) -> int:
-        return min(self.launch.block, _padded(self.V))
-
-    @property
-    def options(self) -> dict[str, int]:
-        return {"num_warps": self.launch.warps, "num_stages": self.launch.stages}
-
-
 def make_plan(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Plan:
     """About as many segments as chunks in each, so that neither the walk within nor the one between them is long."""
     B, L, H, K = q.shape
-    V = v.shape[-1]
-    launch = LAUNCHES[max(_padded(K), _padded(V))]
-    if causal and _precision(q, k, v) == "bf16":
-        launch = launch._replace(chunk=BFLOAT16_CHUNK)
-    N = _parts(L, launch.chunk)
-    chunks = 1
-    while chunks * chunks < N:
+    V, precision = v.shape[-1], _precision(q, k, v)
+    chunk = BFLOAT16_CHUNK if causal and precision == "bf16" else _settings(K, V, precision).rows
+    needed, chunks = _parts(L, chunk), 1
+    while chunks * chunks < needed:
         chunks *= 2
-    return Plan(B, L, H, K, V, N, _parts(N, chunks), chunks, launch)
+    return Plan(B, L, H, K, V, chunk, chunks, _parts(needed, chunks), precision, causal=causal)
+
+
+def _settings(K: int, V: int, precision: str) -> Launch:
+    return LAUNCHES["operator", max(_padded(K), _padded(V)), precision]
+
+
+def _block(plan: Plan) -> int:
+    """Columns of a memory that are worked on at once."""
+    return min(_settings(plan.K, plan.V, plan.precision).block, _padded(plan.V))
+
+
+def _shape(plan: Plan) -> dict[str, int]:
+    """What every kernel is compiled for: widths, and the powers of two they are padded to; and how it runs."""
+    settings = _settings(plan.K, plan.V, plan.precision)
+    return {
+        "K": plan.K, "V": plan.V, "BK": _padded(plan.K), "BV": _block(plan), "T": plan.chunk,
+        "num_warps": settings.warps, "num_stages": settings.stages,
+    }  # fmt: skip
 
 
 def _parts(length: int, size: int) -> int:
@@ -108,7 +82,7 @@ def _parts(length: int, size: int) -> int:
 
 
 def _padded(width: int) -> int:
-    return max(16, 1 << (width - 1).bit_length())
+    return max(16, power_of_two(width))
 
 
 def _precision(*operands: Tensor) -> str:
@@ -161,13 +135,13 @@ class Scan(NamedTuple):
 
 def _scan(x: Tensor, z: Tensor, decay: Tensor, state: Tensor, plan: Plan, backwards: bool) -> tuple[Scan, Tensor]:
     """All memories that the products of x and z leave, and the last one."""
-    B, _, H, K, V, N, S, chunks, _ = plan
+    B, H, K, V, N, S = plan.B, plan.H, plan.K, plan.V, plan.needed, plan.segments
     inside, since = _empty(x, B, N, H, K, V), _empty(x, B, N, H, dtype=torch.float64)
     ends, spans = _empty(x, B, S, H, K, V), _empty(x, B, S, H, dtype=torch.float64)
     starts, final = _empty(x, B, S, H, K, V), _empty(x, B, H, K, V)
-    kernels.scan_segments[(B * S * H * _parts(V, plan.block),)](
-        *_rows(x), *_rows(z), *_rows(decay), inside, since, ends, spans, plan.L, H, N, S, chunks,
-        **plan.widths, BACKWARDS=backwards, PRECISION=_precision(x, z), **plan.options,
+    kernels.scan_segments[(B * S * H * _parts(V, _block(plan)),)](
+        *_rows(x), *_rows(z), *_rows(decay), inside, since, ends, spans, plan.L, H, N, S, plan.chunks,
+        **_shape(plan), BACKWARDS=backwards, PRECISION=_precision(x, z),
     )  # fmt: skip
     kernels.carry_segments[(B * H * _parts(K * V, CARRY),)](
         ends, spans, state.contiguous(), starts, final, H, S, K * V, BLOCK=CARRY, BACKWARDS=backwards
@@ -179,12 +153,12 @@ def _scan(x: Tensor, z: Tensor, decay: Tensor, state: Tensor, plan: Plan, backwa
 def causal_forward(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor) -> Launched:
     """Output, final state, and the memories that the backward pass needs."""
     plan = make_plan(q, k, v, causal=True)
-    B, L, H, _, V, N, S, chunks, _ = plan
+    B, L, H, N, S = plan.B, plan.L, plan.H, plan.needed, plan.segments
     scan, final = _scan(k, v, decay, state, plan, backwards=False)
-    y = _empty(q, B, L, H, V, dtype=v.dtype)
+    y = _empty(q, B, L, H, plan.V, dtype=v.dtype)
     kernels.read_chunk[(B * N * H,)](
-        *_rows(q), *_rows(k), *_rows(v), *_rows(decay), *scan, y, L, H, N, S, chunks,
-        **plan.widths, PRECISION=_precision(q, k, v), **plan.options,
+        *_rows(q), *_rows(k), *_rows(v), *_rows(decay), *scan, y, L, H, N, S, plan.chunks,
+        **_shape(plan), PRECISION=plan.precision,
     )  # fmt: skip
     return y, final, *scan
 
@@ -194,7 +168,8 @@ causal_operator = custom_op("lformer::causal_attention", causal_forward, mutates
 
 @causal_operator.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor) -> Launched:
-    B, L, H, K, V, N, S, _, _ = make_plan(q, k, v, causal=True)
+    plan = make_plan(q, k, v, causal=True)
+    B, L, H, K, V, N, S = plan.B, plan.L, plan.H, plan.K, plan.V, plan.needed, plan.segments
     since = _empty(q, B, N, H, dtype=torch.float64)
     memories = (_empty(q, B, N, H, K, V), since, _empty(q, B, S, H, K, V))
     return _empty(q, B, L, H, V, dtype=v.dtype), _empty(q, B, H, K, V), *memories
@@ -216,10 +191,10 @@ def causal_backward(
     plan = make_plan(q, k, v, causal=True)
     pulls, dstate = _scan(q, dy, decay, dfinal, plan, backwards=True)
     dq, dk, dv, ddecay = _row_gradients(q, k, v, decay)
-    kernels.chunk_gradients[(plan.B * plan.N * plan.H,)](
+    kernels.chunk_gradients[(plan.B * plan.needed * plan.H,)](
         *_rows(q), *_rows(k), *_rows(v), *_rows(decay), *_rows(dy), inside, since, starts, *pulls, dq, dk, dv, ddecay,
-        plan.L, plan.H, plan.N, plan.S, plan.chunks,
-        **plan.widths, PRECISION=_precision(q, k, v), **plan.options,
+        plan.L, plan.H, plan.needed, plan.segments, plan.chunks,
+        **_shape(plan), PRECISION=plan.precision,
     )  # fmt: skip
     return dq, dk, dv, ddecay, dstate
 
@@ -254,16 +229,16 @@ def _(
 def whole_forward(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor) -> Launched:
     """Output, final state, memory relative to the middle, and the exponents: before each chunk and in total."""
     plan = make_plan(q, k, v, causal=False)
-    B, L, H, _, V, N, _, _, _ = plan
+    B, L, H, N = plan.B, plan.L, plan.H, plan.needed
     totals = _empty(q, B, N, H, dtype=torch.float64)
-    kernels.sum_chunks[(B * H * _parts(N, GROUP),)](*_rows(decay), totals, L, H, N, T=plan.launch.chunk, GROUP=GROUP)
+    kernels.sum_chunks[(B * H * _parts(N, GROUP),)](*_rows(decay), totals, L, H, N, T=plan.chunk, GROUP=GROUP)
     before, total = _sum_before(totals, backwards=False)
     fade = _fade(total)
     memory = fade * state.contiguous() + _sum(k, v, decay, before, total, plan, backwards=False)
-    y = _empty(q, B, L, H, V, dtype=v.dtype)
+    y = _empty(q, B, L, H, plan.V, dtype=v.dtype)
     kernels.read_whole[(B * N * H,)](
         *_rows(q), *_rows(decay), before, total, memory, y, L, H, N,
-        **plan.widths, PRECISION=_precision(q, k, v), **plan.options,
+        **_shape(plan), PRECISION=plan.precision,
     )  # fmt: skip
     return y, fade * memory, memory, before, total
 
@@ -283,11 +258,11 @@ def _fade(total: Tensor) -> Tensor:
 
 def _sum(x: Tensor, z: Tensor, decay: Tensor, before: Tensor, total: Tensor, plan: Plan, backwards: bool) -> Tensor:
     """(B, H, K, V) the weighted products of x and z, summed over the series."""
-    B, L, H, K, V, N, S, chunks, _ = plan
+    B, H, K, V, S = plan.B, plan.H, plan.K, plan.V, plan.segments
     sums = _empty(x, B, S, H, K, V)
-    kernels.sum_segments[(B * S * H * _parts(V, plan.block),)](
-        *_rows(x), *_rows(z), *_rows(decay), before, total, sums, L, H, N, S, chunks,
-        **plan.widths, BACKWARDS=backwards, PRECISION=_precision(x, z), **plan.options,
+    kernels.sum_segments[(B * S * H * _parts(V, _block(plan)),)](
+        *_rows(x), *_rows(z), *_rows(decay), before, total, sums, plan.L, H, plan.needed, S, plan.chunks,
+        **_shape(plan), BACKWARDS=backwards, PRECISION=_precision(x, z),
     )  # fmt: skip
     return sums.sum(dim=1)
 
@@ -297,7 +272,8 @@ whole_operator = custom_op("lformer::whole_attention", whole_forward, mutates_ar
 
 @whole_operator.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor) -> Launched:
-    B, L, H, K, V, N, _, _, _ = make_plan(q, k, v, causal=False)
+    plan = make_plan(q, k, v, causal=False)
+    B, L, H, K, V, N = plan.B, plan.L, plan.H, plan.K, plan.V, plan.needed
     exponents = (_empty(q, B, N, H, dtype=torch.float64), _empty(q, B, H, dtype=torch.float64))
     return _empty(q, B, L, H, V, dtype=v.dtype), _empty(q, B, H, K, V), _empty(q, B, H, K, V), *exponents
 
@@ -316,7 +292,7 @@ def whole_backward(
 ) -> Launched:
     """Gradients of q, k, v, decay and state."""
     plan = make_plan(q, k, v, causal=False)
-    B, L, H, _, _, N, _, _, _ = plan
+    B, L, H, N = plan.B, plan.L, plan.H, plan.needed
     fade = _fade(total)
     pull = fade * dfinal.contiguous() + _sum(q, dy, decay, before, total, plan, backwards=True)
     dq, dk, dv, ddecay = _row_gradients(q, k, v, decay)
@@ -324,11 +300,11 @@ def whole_backward(
     kernels.whole_gradients[(B * N * H,)](
         *_rows(q), *_rows(k), *_rows(v), *_rows(decay), *_rows(dy), before, total, memory, pull,
         dq, dk, dv, slopes, changes, L, H, N,
-        **plan.widths, PRECISION=_precision(q, k, v), **plan.options,
+        **_shape(plan), PRECISION=plan.precision,
     )  # fmt: skip
     later, _ = _sum_before(changes, backwards=True)
     final = (dfinal.double() * (fade * memory).double()).sum(dim=(-2, -1))  # <dS_L, S_L>
-    kernels.add_later[(B * N * H,)](slopes, later, final, ddecay, L, H, N, T=plan.launch.chunk)
+    kernels.add_later[(B * N * H,)](slopes, later, final, ddecay, L, H, N, T=plan.chunk)
     return dq, dk, dv, ddecay, fade * pull
 
 

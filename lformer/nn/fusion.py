@@ -1,0 +1,373 @@
+"""The one page that knows which parts of an LFormer run as fused kernels: which, why not the others, and running them.
+
+`LFormer.forward` asks `choose` once. What decides is in the modules and in `Call`, never in the numbers of a batch, so
+the answer for a machine with a GPU can be had on one without: `expected`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import starmap
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lformer import ops
+from lformer.batch import IrregularBatch
+from lformer.nn.attention import Interpolation, LiquidGatedAttention
+from lformer.nn.dropout import Dropout
+from lformer.nn.embedder import Embedder
+from lformer.nn.mixer import LiquidMixer, SwiGLU
+from lformer.ops.fused import WIDEST
+from lformer.ops.fused.plan import (
+    CAUSAL_HEAD_SIZES,
+    HEAD_SIZES,
+    WIDTHS,
+    Affine,
+    MixerWeights,
+    blocked,
+    rounding,
+    unsupported,
+)
+
+if TYPE_CHECKING:
+    from lformer.nn.lformer import LFormer, LFormerConfig
+
+# Up to how many channels and outputs the fused kernels take the embedder and the head.
+EMBEDDED, ANSWERED = 64, 1024
+KNOWN = (LiquidGatedAttention, Interpolation, SwiGLU, nn.Linear, nn.LayerNorm, Dropout)  # parts of a fused mixer
+
+
+class Path(NamedTuple):
+    """How a model answers, from the fastest name to the slowest.
+
+    "fused model": embedder, mixers and, behind a mean, the head are kernels. "fused mixers": all mixers are one call
+    of kernels, behind the embedder as a module. "fused operator": modules, with the operator as kernels inside.
+    "plain": modules in plain PyTorch.
+    """
+
+    name: str
+    reason: str = ""  # why it is not the fastest
+    remedy: str = ""  # what would change that
+
+    def __str__(self) -> str:
+        why = self.reason + (f" ({self.remedy})" if self.remedy else "")
+        return f"{self.name}: {why}" if why else self.name
+
+
+class Obstacle(NamedTuple):
+    """Why something is not fused, and what would change it."""
+
+    reason: str
+    remedy: str = ""
+
+
+class Call(NamedTuple):
+    """All of a call that decides its path, beside the modules."""
+
+    device: torch.device
+    values: torch.dtype
+    rows: torch.dtype  # embedded, as they enter the kernels
+    autocast: bool
+    shape: tuple[int, ...]  # of a row of values, (C,)
+    empty: bool = False  # there are no rows
+    queries: bool = False  # some rows only read
+    continued: bool = False  # from one state to the next
+    values_learn: bool = False  # they want a gradient
+    deltas_learn: bool = False
+    assumed: bool = False  # not made: a recent GPU and TF32 are taken for granted
+
+
+def call_of(values: Tensor, deltas: Tensor, queries: bool = False, continued: bool = False) -> Call:
+    """Of values or rows (B, L, *C) and intervals (B, L)."""
+    device = values.device
+    autocast = torch.is_autocast_enabled(device.type)
+    rows = torch.get_autocast_dtype(device.type) if autocast else values.dtype
+    learn = torch.is_grad_enabled() and values.requires_grad
+    return Call(
+        device, values.dtype, rows, autocast, tuple(values.shape[2:]), 0 in values.shape, queries, continued, learn,
+        deltas.requires_grad,
+    )  # fmt: skip
+
+
+def expected(config: LFormerConfig, training: bool = True) -> Path:
+    """The path on a recent NVIDIA GPU, in the precision that the trainer chooses (TF32): asks for the shapes alone."""
+    from lformer.nn.lformer import LFormer
+
+    with torch.device("meta"):
+        model = LFormer(config).train(training)
+    float32, shape = torch.float32, (24, 24) if config.embedder == "frames" else (config.inputs,)
+    queries = config.answer == "query"
+    return explain(model, Call(torch.device("cuda"), float32, float32, False, shape, queries=queries, assumed=True))
+
+
+def choose(model: LFormer, call: Call) -> Path:
+    """How `model` answers such a call; the name is "modules" if it is not fused."""
+    if call.continued:
+        obstacle: Obstacle | None = Obstacle("a state is carried", "answer whole series in one call")
+    else:
+        obstacle = explain_mixers(model.blocks, call)
+    if obstacle is not None:
+        return Path("modules", *obstacle)
+    obstacle = _explain_embedder(model, call)
+    return Path("fused model") if obstacle is None else Path("fused mixers", *obstacle)
+
+
+def explain(model: LFormer, call: Call) -> Path:
+    """As `choose`, with the name of what runs inside the modules."""
+    path = choose(model, call)
+    return path._replace(name=_slow_name(model.blocks[0], call)) if path.name == "modules" else path
+
+
+def _slow_name(mixer: LiquidMixer, call: Call) -> str:
+    """Whether the operator inside the modules is fused."""
+    time = mixer.time_mixer
+    if not isinstance(time, LiquidGatedAttention):
+        return "plain"
+    size = time.width // time.heads
+    if call.assumed:
+        fused = time.backend == "fused" or (time.backend == "auto" and size <= WIDEST)
+    else:
+        q = torch.empty(1, 1, time.heads, size, dtype=call.rows, device=call.device)
+        fused = ops.choose_backend(time.backend, q, q, q, q[..., 0]) == "fused"
+    return "fused operator" if fused else "plain"
+
+
+# --- what the kernels take ---
+
+
+def explain_mixers(mixers: Sequence[LiquidMixer], call: Call) -> Obstacle | None:
+    """Why the mixers are not one call of kernels; None if they are."""
+    for mixer in mixers:
+        if obstacle := _explain_mixer(mixer, call):
+            return obstacle
+    if any(map(has_hooks, mixers)):
+        return Obstacle("a mixer has hooks", "remove them")
+    if len({_shape(mixer) for mixer in mixers}) > 1:
+        return Obstacle("the mixers differ", "give all the same heads, hidden width and normalisation")
+    return None
+
+
+def _explain_mixer(mixer: LiquidMixer, call: Call) -> Obstacle | None:
+    time, channel = mixer.time_mixer, mixer.channel_mixer
+    if type(time) is not LiquidGatedAttention or type(channel) is not SwiGLU:
+        return Obstacle(
+            f"the mixers are {type(time).__name__} and {type(channel).__name__}",
+            'time_mixer="liquid" and channel_mixer="swiglu" have kernels',
+        )
+    if time.backend not in ("auto", "fused"):
+        return Obstacle(f"backend={time.backend!r}", 'backend="auto"')
+    if time.backend == "auto" and call.device.type != "cuda":
+        return Obstacle(f'it is on {call.device}; backend="auto" fuses on CUDA alone', "move model and batch to a GPU")
+    size = time.width // time.heads
+    if time.backend == "auto" and time.causal and size not in CAUSAL_HEAD_SIZES:
+        return Obstacle(f'causal heads of {size}; "auto" fuses those of {CAUSAL_HEAD_SIZES}', 'backend="fused"')
+    if time.output_gate is None or time.gate is None:
+        return Obstacle("an ablation takes away the output gate or the rate that the input sets")
+    if changed := _changed(mixer):
+        return Obstacle(changed, "the kernels know the modules as they are built")
+    if call.queries:
+        return Obstacle("some rows only read", 'answer="series" or "step" has kernels')
+    if call.deltas_learn:
+        return Obstacle("deltas require a gradient")
+    if call.values != time.query.weight.dtype and not call.autocast:
+        return Obstacle(f"rows are {call.values} and the parameters are {time.query.weight.dtype}", "convert either")
+    if mixer.training and mixer.dropout.p > 0:
+        return Obstacle("dropout acts inside the mixers", "dropout=0 trains fused; answers are, without dropout")
+    if obstacle := None if call.assumed else _explain_machine(call):
+        return obstacle
+    if reason := unsupported(time.width, time.heads, time.causal, time.gate_norm):
+        return Obstacle(reason, f'widths {WIDTHS}, heads of {HEAD_SIZES}, "sequence" or causal "prefix" have kernels')
+    return None
+
+
+def _explain_machine(call: Call) -> Obstacle | None:
+    """Why kernels do not take such rows here."""
+    if reason := blocked(call.device, call.empty):
+        return Obstacle(reason)
+    if rounding(call.rows, call.device.type == "cuda") is not None:
+        return None
+    if call.rows == torch.float32:
+        return Obstacle("float32 products are exact here", 'torch.set_float32_matmul_precision("high") allows TF32')
+    return Obstacle(f"rows are {str(call.rows).removeprefix('torch.')}", "float32 (TF32) and bfloat16 have kernels")
+
+
+def _shape(mixer: LiquidMixer) -> tuple[bool, str, int, int]:
+    """What the kernels of several mixers in one call must have in common, beside the width."""
+    assert isinstance(mixer.channel_mixer, SwiGLU)
+    liquid = mixer.liquid
+    return liquid.causal, liquid.gate_norm, liquid.heads, mixer.channel_mixer.down.in_features
+
+
+def _changed(mixer: LiquidMixer) -> str:
+    """What somebody put into a mixer that the kernels would pass over; empty if nothing."""
+    if type(mixer) is not LiquidMixer:
+        return f"the mixer is a {type(mixer).__name__}"
+    if not all(map(_familiar, mixer._modules.values())):
+        return next(filter(None, starmap(_explain_unknown, mixer._modules.items())))
+    norms = (mixer.time_norm, mixer.channel_norm)
+    if any(norm.eps != 1e-5 or norm.weight is None or norm.bias is None for norm in norms):
+        return "a layer norm is not the usual one"
+    return ""
+
+
+def _familiar(module: nn.Module | None) -> bool:
+    """Whether the kernels do what this part of a mixer does; asked on every call, so in a hurry."""
+    if module is None or type(module) not in KNOWN or has_hooks(module):
+        return False
+    return all(map(_familiar, module._modules.values()))
+
+
+def _explain_unknown(name: str, module: nn.Module | None) -> str:
+    """Why a part of a mixer is not `_familiar`; empty if it is."""
+    if module is None or type(module) not in KNOWN:
+        return f"{name} is a {type(module).__name__}"
+    if has_hooks(module):
+        return f"{name} has hooks"
+    return next(
+        filter(None, (_explain_unknown(f"{name}.{part}", inner) for part, inner in module._modules.items())), ""
+    )
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """True if calling the module does more than its `forward`."""
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )
+
+
+def _explain_embedder(model: LFormer, call: Call) -> Obstacle | None:
+    """Why the embedder runs as a module, before mixers that are fused; None if their kernels embed the rows."""
+    embedder = model.embedder
+    if torch.compiler.is_compiling():
+        return Obstacle("a compiler sees modules and operators")
+    if call.values_learn:
+        return Obstacle("values require a gradient")
+    if (model.training and model.dropout.p > 0) or has_hooks(model.dropout):
+        return Obstacle("dropout acts on the embedded rows", "dropout=0")
+    if type(embedder) is not Embedder or embedder.time is not None or has_hooks(embedder):
+        return Obstacle("the embedder does more than a linear map", 'embedder="linear", time_embedding="none"')
+    if not model.rows.plain or model.persistence is not None:
+        return Obstacle("rows or answers are more than values", 'rows="values", persistence="none"')
+    if call.shape != embedder.shape or len(call.shape) > 1 or call.shape[0] > EMBEDDED:
+        return Obstacle(f"rows have the shape {call.shape}", f"up to {EMBEDDED} channels have a kernel")
+    reason = _explain_linear(embedder.value, (model.config.width, call.shape[0]), call)
+    return Obstacle(f"the embedder {reason}", 'embedder="linear"') if reason else None
+
+
+def explain_head(model: LFormer, call: Call) -> str:
+    """Why the head of a fused model runs as a module; empty if the kernel of the mean of the rows is the head."""
+    if not _wants_mean(model):
+        return "the head sees more than a mean"
+    if type(model.head) is not nn.Sequential or len(model.head) != 1 or has_hooks(model.head):
+        return "the head is not a single linear map"
+    if model.config.outputs > ANSWERED:
+        return f"the head has {model.config.outputs} outputs"
+    reason = _explain_linear(model.head[0], (model.config.outputs, model.config.width), call)
+    return f"the head {reason}" if reason else ""
+
+
+def _explain_linear(module: nn.Module, shape: tuple[int, int], call: Call) -> str:
+    """Why a kernel cannot be this map in such a call; empty if it can. Its weight must have the shape."""
+    if type(module) is not nn.Linear or module.weight.shape != shape or module.bias is None or has_hooks(module):
+        return f"is not a bare linear map with a weight of {shape}"
+    known, weight = (torch.float32, torch.bfloat16), module.weight
+    same = weight.dtype == call.values or call.autocast
+    here = weight.device == call.device or weight.is_meta  # of a model that is asked about alone
+    if not same or weight.dtype not in known or call.values not in known or not here:
+        return f"has weights of {weight.dtype} on {weight.device} for {call.values} on {call.device}"
+    return ""
+
+
+# --- running it ---
+
+
+def answer(model: LFormer, batch: IrregularBatch, call: Call) -> Tensor:
+    """What a "fused model" answers, from the values on."""
+    from lformer.ops.fused.mixer import answer as run  # imports triton
+
+    liquid, layers = model.blocks[0].liquid, [kernel_weights(mixer) for mixer in model.blocks]
+    embedder, head = _affine(model.embedder.value), None
+    if not explain_head(model, call):
+        head = _affine(model.head[0])
+        if _learning(*head) and not _learning(*embedder, *(p for w in layers for p in w)):
+            head = None  # a head that learns alone needs nothing of what is kept for the others
+    x = run(
+        batch.values, model.intervals(batch, None), embedder, layers, liquid.causal, liquid.gate_norm, batch.lengths,
+        call.rows, _wants_mean(model), head,
+    )  # fmt: skip
+    return _answers(model, x, batch.lengths) if head is None else x
+
+
+def answer_rows(model: LFormer, x: Tensor, deltas: Tensor, lengths: Tensor) -> Tensor:
+    """What "fused mixers" answer, from the embedded rows on; the call also takes their mean where it is wanted."""
+    return _answers(model, mix(model.blocks, x, deltas, lengths, pool=_wants_mean(model)), lengths)
+
+
+def mix(
+    mixers: Sequence[LiquidMixer], x: Tensor, deltas: Tensor, lengths: Tensor | None = None, pool: bool = False
+) -> Tensor:
+    """Mixers that `explain_mixers` has nothing against: (B, L, D) -> (B, L, D), or the mean over valid rows (B, D)."""
+    from lformer.ops.fused.mixer import stack  # imports triton
+
+    liquid, layers, device = mixers[0].liquid, [kernel_weights(mixer) for mixer in mixers], x.device.type
+    rows = x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
+    return stack(rows, deltas, layers, liquid.causal, liquid.gate_norm, lengths, pool).to(x.dtype)
+
+
+def fill_intervals(model: LFormer, batch: IrregularBatch) -> Tensor | None:
+    """(B, L) intervals with the first one of every series, as `LFormerConfig.first_interval` tells, in one launch.
+
+    None where the kernel does not take them.
+    """
+    deltas, backend = batch.deltas, model.config.backend
+    wanted = deltas.is_cuda if backend == "auto" else backend == "fused"
+    if not wanted or deltas.dtype != torch.float32 or deltas.requires_grad or blocked(deltas.device, 0 in deltas.shape):
+        return None
+    from lformer.ops.fused.mixer import first_intervals, fused_intervals  # imports triton
+
+    typical = model.config.first_interval == "typical"
+    run = fused_intervals if torch.compiler.is_compiling() else first_intervals
+    by_mean = typical and not model.config.causal
+    return run(deltas, batch.times, batch.lengths, model.first_interval.detach(), typical, by_mean)
+
+
+def kernel_weights(mixer: LiquidMixer) -> MixerWeights:
+    """The parameters of a mixer in the order of the kernels."""
+    # Dictionaries, not attributes: a module looks for those in three places, which takes longer than a kernel.
+    block: dict[str, Any] = mixer._modules
+    time, channel = block["time_mixer"]._modules, block["channel_mixer"]._modules
+    theta, heads = block["time_mixer"].mu.theta, block["time_mixer"].heads
+    return MixerWeights(
+        *_pair(block["time_norm"]), *_pair(time["query"]), *_pair(time["key"]), *_pair(time["value"]),
+        *_pair(time["output_gate"]), *_pair(time["gate"]),
+        theta if len(theta) == heads else theta.expand(heads),
+        time["mix"]._parameters["weight"], *_pair(block["channel_norm"]),
+        channel["up"]._parameters["weight"], channel["down"]._parameters["weight"],
+    )  # fmt: skip
+
+
+def _pair(module: nn.Module) -> tuple[Any, Any]:
+    """Weight and bias."""
+    return module._parameters["weight"], module._parameters["bias"]
+
+
+def _affine(linear: nn.Module) -> Affine:
+    assert isinstance(linear, nn.Linear)
+    return Affine(linear.weight, linear.bias)
+
+
+def _learning(*parameters: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(p.requires_grad for p in parameters)
+
+
+def _wants_mean(model: LFormer) -> bool:
+    return model.config.answer == "series" and model.pool.kind == "mean"
+
+
+def _answers(model: LFormer, x: Tensor, lengths: Tensor) -> Tensor:
+    """From the rows of the last mixer, or their mean where that is all the head wants."""
+    if model.config.answer == "series" and not _wants_mean(model):
+        x = model.pool(model.pool.add(model.pool.start(len(x), x), x, lengths), lengths)
+    return model.head(x)
