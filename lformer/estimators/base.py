@@ -41,6 +41,7 @@ from lformer.tasks import Task
 from lformer.train import TrainConfig, fit, rounding, seeded
 
 if TYPE_CHECKING:
+    from lformer.estimators.conformal import Calibration
     from lformer.estimators.stream import Stream
 
 NEIGHBOURS, FEW_CHANNELS = 4, 16  # how many a row shows, of up to how many channels, if nobody says
@@ -153,6 +154,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         history_: list[dict[str, float]] = field(init=False)
         n_iter_: int = field(init=False)
         validation_score_: float = field(init=False)
+        calibration_: Calibration | None = field(init=False)
         naive_: str = field(init=False)
         naive_score_: float = field(init=False)
         loses_: bool = field(init=False)
@@ -168,6 +170,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     def _fit(self, panel: Panel, targets: Targets, task: Task, groups: Array | None = None) -> Self:
         """Fit features and model; `groups` keeps the proportions of classes in the validation part."""
         self._check_parameters()
+        self.calibration_ = None
         if len(panel) < 2:
             raise ValueError(f"at least 2 series are needed to train and to validate; n_samples={len(panel)}.")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -194,7 +197,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             train, validation = self._split(len(panel), seed + n, groups)
             prepared = Prepared(panel=panel, targets=targets, train=train, validation=validation, test=validation)
             splits = self._splits(prepared, task, seed + n)
-            model = earlier[n] if n < len(earlier) and earlier[n].config.outputs == task.outputs else None
+            model = earlier[n] if n < len(earlier) and _asks(earlier[n].config, task) else None
             if model is None:
                 with seeded(seed + n):
                     model = LFormer(self._config(task))
@@ -318,7 +321,8 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
 
     def _config(self, task: Task) -> LFormerConfig:
         return LFormerConfig(
-            inputs=len(self.features_.channels), outputs=task.outputs, answer=task.answer, rows="carried",
+            inputs=len(self.features_.channels), outputs=task.outputs, distribution=task.distribution,
+            answer=task.answer, rows="carried",
             neighbours=self._neighbours(), statics=self.features_.covariates.width, marks=self.features_.marks.width,
             embedder="mlp", width=self.width, depth=self.depth, heads=self.heads, pooling="mean_last_max",
             dropout=self.dropout, causal=self.streaming, gate_norm="prefix" if self.streaming else "sequence",
@@ -392,6 +396,11 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         choose(self.device)
         if self.device == "gpu":
             devices.choose("gpu")  # to train it insists on one, and says so before anything is computed
+
+
+def _asks(config: LFormerConfig, task: Task) -> bool:
+    """Whether a model of this shape puts out what a task asks for."""
+    return (config.outputs, config.distribution) == (task.outputs, task.distribution)
 
 
 def members_of(model: LFormer | Ensemble) -> list[LFormer]:

@@ -68,7 +68,7 @@ def explain_embedding(model: LFormer, batch: IrregularBatch) -> str:
         return "rows of queries come among the others"
     if type(embedder) is not Embedder or embedder.time is not None or has_hooks(embedder):
         return "the embedder does more than a linear map"
-    if not model.rows.plain or model.persistence is not None:
+    if not model.rows.plain or model.persistence is not None or model.config.distribution != "point":
         return "rows or answers are more than values"
     C = values.shape[2:]
     if tuple(C) != embedder.shape or len(C) > 1 or C[0] > EMBEDDED:

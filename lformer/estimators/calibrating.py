@@ -1,0 +1,115 @@
+"""Estimators that can be calibrated: intervals for numbers and sets of classes that cover as often as they say.
+
+What is promised, and by which method, says `lformer.estimators.conformal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from inspect import signature
+from typing import Any, NamedTuple, Self, TypeVar
+
+import numpy as np
+from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from lformer.estimators.base import LFormerEstimator
+from lformer.estimators.conformal import Calibration, calibrated
+from lformer.estimators.inputs import goes_by_id
+from lformer.panel import Array, Panel
+from lformer.splitting import hold_out
+
+
+class Told(NamedTuple):
+    """What a model says about some series, one answer after the other."""
+
+    numbers: Array  # (N, P O) in the units of the targets, as `Task.decode` gives them; (N, K) probabilities
+    size: Array  # (N, O) what counts as one deviation where the model does not say
+    lengths: Array  # (n,) answers for each series
+    ahead: Array  # (N,) time since the last row, where answers lie after it; else 0
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CalibratedEstimator(LFormerEstimator):
+    """What estimators with answers of their own have beyond `LFormerEstimator`.
+
+    Args:
+        calibration_fraction: share of the training series that `fit` keeps from training and from the choice of the
+            epoch, and then hands to `calibrate`. 0 keeps none: call `calibrate` with series that training has not seen.
+        others: see `LFormerEstimator`.
+
+    After calibration, `calibration_` holds the thresholds; a saved model keeps them, another `fit` forgets them.
+    """
+
+    calibration_fraction: float = 0.0
+
+    def _calibrate(self, told: Told, scores: Array) -> Self:
+        """Take the thresholds from (N, G) scores, NaN where there is none."""
+        if not (~np.isnan(scores)).any():
+            raise ValueError("none of the series to calibrate on has a value to compare with.")
+        owner = np.repeat(np.arange(len(told.lengths)), told.lengths)
+        self.calibration_ = calibrated(scores, owner, told.ahead, self._edges())
+        return self
+
+    def _calibrated(self) -> Calibration:
+        check_is_fitted(self, "model_")
+        if self.calibration_ is None:
+            raise ValueError(
+                f"this {type(self).__name__} is not calibrated, so it cannot say how often an answer will be right. "
+                "Call calibrate with series that training has not seen, or fit with calibration_fraction=0.2."
+            )
+        return self.calibration_
+
+    def _edges(self) -> Array:
+        """(B - 1,) where bins of the time ahead meet."""
+        return np.zeros(0)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not 0 <= self.calibration_fraction < 1:
+            raise ValueError(f"calibration_fraction must be at least 0 and below 1; got {self.calibration_fraction}.")
+
+
+E = TypeVar("E", bound=Any)
+
+
+def holding_out(fit: Callable[..., E]) -> Callable[..., E]:
+    """A `fit` that keeps `calibration_fraction` of the series for `calibrate`."""
+
+    @wraps(fit)
+    def whole(self: E, /, *args: Any, **kwargs: Any) -> E:
+        if not self.calibration_fraction:
+            return fit(self, *args, **kwargs)
+        self._check_parameters()
+        given = signature(fit).bind(self, *args, **kwargs).arguments
+        (_, _), (_, X), *others = given.items()  # self, X
+        n = len(X)
+        if n < 3:
+            raise ValueError(f"at least 3 series are needed to train, to validate and to calibrate; n_samples={n}.")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        train, held = (np.sort(part) for part in hold_out(n, min(self.calibration_fraction, (n - 2) / n), seed))
+        part = {name: value if name == "eval_set" else some_of(value, X, train) for name, value in others}
+        fit(self, some_of(X, X, train), **part)
+        try:
+            self.calibrate(some_of(X, X, held), *([some_of(given["y"], X, held)] if given.get("y") is not None else []))
+        except ValueError as error:
+            raise ValueError(f"the {len(held)} series that were held out for calibration: {error}") from error
+        if self.autosave is not None:
+            self.save(self.autosave)
+        return self
+
+    return whole
+
+
+def some_of(values: Any, X: Any, index: Array) -> Any:
+    """The entries of some series of X in X itself, in targets or in weights; what goes by id is left as it is."""
+    if values is None or (values is not X and goes_by_id(values, isinstance(X, Panel))):
+        return values
+    return values[index] if isinstance(values, Panel) else _safe_indexing(values, index)
+
+
+def split(flat: Array, lengths: Array) -> list[Array]:
+    """(N, ...) -> (N_i, ...) of each series"""
+    return np.split(flat, np.cumsum(lengths)[:-1])
