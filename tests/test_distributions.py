@@ -56,7 +56,10 @@ def test_the_mixture_of_normal_distributions_has_their_mean_and_variance() -> No
 @pytest.mark.parametrize("kind", KINDS)
 def test_units_go_through_every_number(kind: str) -> None:
     g = torch.Generator().manual_seed(1)
-    location, raw = torch.randn(6, 2, generator=g).double(), torch.randn(6, 2 * (NUMBERS[kind] - 1), generator=g).double()
+    location, raw = (
+        torch.randn(6, 2, generator=g).double(),
+        torch.randn(6, 2 * (NUMBERS[kind] - 1), generator=g).double(),
+    )
     shift, scale = torch.tensor([3.0, -7.0]).double(), torch.tensor([0.1, 40.0]).double()
     told = in_units(kind, from_raw(kind, location, raw), shift, scale)
     again = from_raw(kind, shift + scale * location, raw, scale.expand(6, 2))

@@ -45,11 +45,12 @@ class CalibratedEstimator(LFormerEstimator):
 
     calibration_fraction: float = 0.0
 
-    def _calibrate(self, told: Told, scores: Array) -> Self:
-        """Take the thresholds from (N, G) scores, NaN where there is none."""
+    def _calibrate(self, told: Told, scores: Array, groups: Any = None) -> Self:
+        """Take the thresholds from (N, G) scores, NaN where there is none; `groups`: (n,) whose each series is."""
         if not (~np.isnan(scores)).any():
             raise ValueError("none of the series to calibrate on has a value to compare with.")
-        owner = np.repeat(np.arange(len(told.lengths)), told.lengths)
+        n = len(told.lengths)
+        owner = np.repeat(np.arange(n) if groups is None else _group_codes(groups, n), told.lengths)
         self.calibration_ = calibrated(scores, owner, told.ahead, self._edges())
         return self
 
@@ -70,6 +71,14 @@ class CalibratedEstimator(LFormerEstimator):
         super()._check_parameters()
         if not 0 <= self.calibration_fraction < 1:
             raise ValueError(f"calibration_fraction must be at least 0 and below 1; got {self.calibration_fraction}.")
+
+
+def _group_codes(groups: Any, n: int) -> Array:
+    """(n,) whose each series is."""
+    names = np.asarray(groups)
+    if names.shape != (n,):
+        raise ValueError(f"groups must have one entry for each of the {n} series; got shape {names.shape}.")
+    return np.unique(names, return_inverse=True)[1]
 
 
 E = TypeVar("E", bound=Any)

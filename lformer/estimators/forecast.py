@@ -115,7 +115,7 @@ class _RecordEstimator(IntervalEstimator):
         found: list[Array] = self._interval(self._told(self._queries(X, query_times)), coverage)
         return found
 
-    def calibrate(self, X: Any, y: Any = None, query_times: Any = None) -> Self:
+    def calibrate(self, X: Any, y: Any = None, query_times: Any = None, groups: Any = None) -> Self:
         """Learn how wide intervals must be, from series that training has not seen.
 
         Args:
@@ -123,17 +123,19 @@ class _RecordEstimator(IntervalEstimator):
             y: (Q_i, C) values of each series at the query times, NaN where there is none, if you ask otherwise than
                 `score` does; X are then the rows that are known when you ask.
             query_times: as in `predict`, together with y.
+            groups: (n,) the subject of each series, if some have several; it is then subjects that count.
         """
         check_is_fitted(self, "model_")
         if (y is None) != (query_times is None):
             raise ValueError("y and query_times go together: the values at the times asked for. Give both, or neither.")
         if y is None:
-            part, truth = self._with_unseen_values(X)
+            part, truth, used = self._with_unseen_values(X)
+            groups = None if groups is None else np.asarray(groups)[used]
         else:
             part = self._queries(X, query_times)
             truth = _values_at(part, y)
         told = self._told(part)
-        return self._calibrate(told, self._scores(told, truth))
+        return self._calibrate(told, self._scores(told, truth), groups)
 
     def _told(self, part: PanelPart) -> Told:
         asked = part.targets
@@ -212,28 +214,32 @@ class _RecordEstimator(IntervalEstimator):
 
     def _with_hidden_rows(self, X: Any) -> PanelPart:
         """Series of X with some of their rows hidden, always the same ones, and asked for."""
-        panel, scale = self._with_rows_to_hide(X), scale_of(self.model_)
+        (panel, _), scale = self._with_rows_to_hide(X), scale_of(self.model_)
         shown, asked = self._hide(panel, scale, seed=0, copies=1)
         if self.model_.config.series_scale:
             asked = in_own_units(asked, panel, scale, typical_spread(self.model_))
         return self._part(shown, asked)
 
-    def _with_unseen_values(self, X: Any) -> tuple[PanelPart, Array]:
-        """The same, and (M, C) the values as they are, also wild ones; NaN where there is none or it is shown."""
-        panel = self._with_rows_to_hide(X)
+    def _with_unseen_values(self, X: Any) -> tuple[PanelPart, Array, Array]:
+        """The same, and the values (M, C) as they are, also wild ones, NaN where there is none or it is shown.
+
+        Also (n,) bool, the series of X that have rows to hide.
+        """
+        panel, used = self._with_rows_to_hide(X)
         hidden, asked = self._masks(panel, seed=0, copies=1)
         shown, targets = hide(panel, hidden, "query")
         targets = _only(targets, asked)
         assert targets.given is not None
         known = ~targets.given if targets.observed is None else targets.observed & ~targets.given
-        return self._part(shown, targets), np.where(known, targets.values.astype(np.float64), np.nan)
+        return self._part(shown, targets), np.where(known, targets.values.astype(np.float64), np.nan), used
 
-    def _with_rows_to_hide(self, X: Any) -> Panel:
+    def _with_rows_to_hide(self, X: Any) -> tuple[Panel, Array]:
+        """The series of X that have rows to hide, and which they are, (n,) bool."""
         panel = _informed(self.features_.match(self._series(X)))
-        panel = panel[self._usable(panel)].compact()
-        if not len(panel):
+        used = self._usable(panel)
+        if not used.any():
             raise ValueError("no series has rows to hide, so there is nothing to compare with.")
-        return panel
+        return panel[used].compact(), used
 
     def _asked(self, panel: Panel) -> Panel:
         """The series that have rows to hide, without rows in which nothing was observed."""

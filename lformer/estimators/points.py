@@ -96,13 +96,16 @@ class LFormerPointClassifier(ClassSettings, _PointEstimator, SetEstimator):
         """(L_i,) of each series, the likeliest class of each row."""
         return [self.classes_[proba.argmax(axis=1)] for proba in self.predict_proba(X)]
 
-    def calibrate(self, X: Any, y: Any) -> Self:
-        """Learn how large sets must be, from series that training has not seen and the classes of their rows."""
+    def calibrate(self, X: Any, y: Any, groups: Any = None) -> Self:
+        """Learn how large sets must be, from series that training has not seen and the classes of their rows.
+
+        `groups`: (n,) the subject of each series, see `LFormerClassifier.calibrate`.
+        """
         check_is_fitted(self, "model_")
         labels, probability = _labels(self._series(X), X, y), self.predict_proba(X)
         flat, lengths = np.concatenate(probability), np.array([len(one) for one in probability])
         told = Told(flat, flat, lengths, np.zeros(len(flat)))
-        return self._calibrate(told, class_scores(flat, codes(labels, self.classes_)))
+        return self._calibrate(told, class_scores(flat, codes(labels, self.classes_)), groups)
 
     def predict_set(self, X: Any, coverage: float = 0.9, by_class: bool = False) -> list[Array]:
         """(L_i, classes) bool of each series, which classes are in the set of each row, in the order of `classes_`.
@@ -192,12 +195,15 @@ class LFormerPointRegressor(_PointEstimator, IntervalEstimator):
         found: list[Array] = self._interval(self._told(X), coverage)
         return found
 
-    def calibrate(self, X: Any, y: Any) -> Self:
-        """Learn how wide intervals must be, from series that training has not seen and the numbers of their rows."""
+    def calibrate(self, X: Any, y: Any, groups: Any = None) -> Self:
+        """Learn how wide intervals must be, from series that training has not seen and the numbers of their rows.
+
+        `groups`: (n,) the subject of each series, see `LFormerRegressor.calibrate`.
+        """
         check_is_fitted(self, "model_")
         truth, _ = _known(_numbers(self._series(X), X, y))
         told = self._told(X)
-        return self._calibrate(told, self._scores(told, truth))
+        return self._calibrate(told, self._scores(told, truth), groups)
 
     def _told(self, X: Any) -> Told:
         found = [self.task_.decode(outputs).numpy() for outputs in self._answers(X, self.task_)]

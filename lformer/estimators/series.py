@@ -136,13 +136,17 @@ class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator, SetEst
         check_is_fitted(self, "model_")
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
-    def calibrate(self, X: Any, y: Any) -> Self:
-        """Learn how large sets must be, from series that training has not seen and their classes, as in `fit`."""
+    def calibrate(self, X: Any, y: Any, groups: Any = None) -> Self:
+        """Learn how large sets must be, from series that training has not seen and their classes, as in `fit`.
+
+        `groups`: (n,) the subject of each series, if some have several; it is then subjects that count, and new ones
+        for whom sets cover as often as they say.
+        """
         check_is_fitted(self, "model_")
         probability, labels = self.predict_proba(X), _labels(self._series(X), X, y)
         n = len(labels)
         told = Told(probability, probability, np.ones(n, int), np.zeros(n))
-        return self._calibrate(told, class_scores(probability, codes(labels, self.classes_)))
+        return self._calibrate(told, class_scores(probability, codes(labels, self.classes_)), groups)
 
     def predict_set(self, X: Any, coverage: float = 0.9, by_class: bool = False) -> Array:
         """(n, classes) bool, which classes are in the set of each series, in the order of `classes_`.
@@ -238,11 +242,15 @@ class LFormerRegressor(RegressorMixin, _SeriesEstimator, IntervalEstimator):  # 
         check_is_fitted(self, "model_")
         return np.asarray(self._interval(self._told(X), coverage))
 
-    def calibrate(self, X: Any, y: Any) -> Self:
-        """Learn how wide intervals must be, from series that training has not seen and their numbers, as in `fit`."""
+    def calibrate(self, X: Any, y: Any, groups: Any = None) -> Self:
+        """Learn how wide intervals must be, from series that training has not seen and their numbers, as in `fit`.
+
+        `groups`: (n,) the subject of each series, if some have several; it is then subjects that count, and new ones
+        for whom intervals cover as often as they say.
+        """
         check_is_fitted(self, "model_")
         told = self._told(X)
-        return self._calibrate(told, self._scores(told, _table(self._series(X), X, y)[0]))
+        return self._calibrate(told, self._scores(told, _table(self._series(X), X, y)[0]), groups)
 
     def _told(self, X: Any) -> Told:
         numbers = self.task_.decode(torch.stack(self._answers(X, self.task_))).numpy()

@@ -112,7 +112,11 @@ def quantiles(rng: np.random.Generator, n: int, outputs: int) -> np.ndarray:
 def test_z_and_back_for_every_kind() -> None:
     rng = np.random.default_rng(0)
     size = rng.uniform(0.5, 2, (40, 2))
-    told = {"point": rng.normal(size=(40, 2)), "gaussian": rng.uniform(1, 2, (40, 4)), "quantiles": quantiles(rng, 40, 2)}
+    told = {
+        "point": rng.normal(size=(40, 2)),
+        "gaussian": rng.uniform(1, 2, (40, 4)),
+        "quantiles": quantiles(rng, 40, 2),
+    }
     for kind, answers in told.items():
         rising = []
         for z in (-4.0, -2.1, -0.7, 0.0, 0.2, 1.0, 2.3, 5.0):
