@@ -93,18 +93,39 @@ def coverage_chart(found: list[Coverage]) -> Chart:
             tip = f"{one.name}: asked {percent(c)}, found {percent(share)}"
             parts += [
                 line(frame.x(c), frame.y(reach[0]), frame.x(c), frame.y(reach[1]), "whisker"),
-                dot(frame.x(c), frame.y(share), 4.0, "point", tip),
+                dot(frame.x(c), frame.y(share), 4.0, f"dot{k}", tip),
             ]
             shown = number(size) if np.isfinite(size) else "infinite"
             rows.append([one.name, percent(c), percent(share), f"± {percent(2 * error)}", shown])
-        parts.append(frame.path(one.nominal, one.observed, f"curve c{k}"))
-        y = frame.bottom - 12 - 18 * (len(found) - 1 - k)
-        parts += [
-            f'<path d="M{frame.right - 150:.1f} {y - 4:.1f}h18" class="curve c{k}"/>',
-            text(frame.right - 126, y, one.name, "small"),
-        ]
+        parts += [frame.path(one.nominal, one.observed, f"curve c{k}"), *_key(frame, found, k)]
     words = "Coverage on these series against what was asked for: " + "; ".join(
         f"{one.name} {percent(one.observed[one.nominal.index(0.9)])} at 90 %" for one in found
     )
     header = ["interval" if "width" in found[0].what else "set", "asked for", "found", "two errors", found[0].what]
     return Chart(svg(HALF, HIGH, words, parts), header, rows)
+
+
+def size_chart(found: list[Coverage]) -> Chart:
+    """How wide intervals, or how large sets, are for it."""
+    known = [size for one in found for size in one.size if np.isfinite(size)] or [1.0]
+    frame = Frame(x_low=0.45, x_high=1.0, y_low=0.0, y_high=1.08 * max(known))
+    parts, rows = frame.axes("coverage that was asked for"), []
+    for k, one in enumerate(found):
+        some = [(c, size) for c, size in zip(one.nominal, one.size, strict=True) if np.isfinite(size)]
+        parts += [frame.path([c for c, _ in some], [size for _, size in some], f"curve c{k}"), *_key(frame, found, k)]
+        parts += [dot(frame.x(c), frame.y(size), 4.0, f"dot{k}", f"{one.name}: {number(size)}") for c, size in some]
+        rows += [
+            [one.name, percent(c), number(size) if np.isfinite(size) else "infinite"]
+            for c, size in zip(one.nominal, one.size, strict=True)
+        ]
+    words = f"{found[0].what} by the coverage that was asked for"
+    return Chart(svg(HALF, HIGH, words, parts), ["interval", "asked for", found[0].what], rows)
+
+
+def _key(frame: Frame, found: list[Coverage], k: int) -> list[str]:
+    """Which curve is which."""
+    y = frame.bottom - 12 - 18 * (len(found) - 1 - k)
+    return [
+        f'<path d="M{frame.right - 150:.1f} {y - 4:.1f}h18" class="curve c{k}"/>',
+        text(frame.right - 126, y, found[k].name, "small"),
+    ]
