@@ -7,8 +7,8 @@ import numpy as np
 from lformer.doctor.words import counted, number, percent
 from lformer.drawing import clean, short
 from lformer.report.charts import BARS, Chart, cloud, curve, errors, losses, ranges, reliability
-from lformer.report.facts import Example, Facts, Score
 from lformer.report.coverage import THOUGHT, coverage_chart, size_chart
+from lformer.report.facts import Example, Facts, Score
 from lformer.report.records import LARGEST, STRIPS, record
 from lformer.report.style import SCRIPT, STYLE
 
@@ -186,8 +186,8 @@ def _coverage(facts: Facts) -> str:
     own = any(one.name == THOUGHT for one in facts.coverage)
     title = "Sets of classes" if facts.classes else "Intervals"
     return (
-        f'<h3>{title}</h3><p class="soft">{sets} as often as was asked for where points lie on the dashed line: an average over series '
-        "and their answers, each series counting once; whiskers are two standard errors."
+        f'<h3>{title}</h3><p class="soft">{sets} as often as was asked for where points lie on the dashed line: an '
+        "average over series and their answers, each series counting once; whiskers are two standard errors."
         + (" What the model thinks by itself promises nothing until it is calibrated." if own else "")
         + '</p><div class="pair">'
         + _figure("Coverage against what was asked for", coverage_chart(facts.coverage))
