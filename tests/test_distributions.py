@@ -1,13 +1,14 @@
 """Distributions as blocks of numbers: quantiles in order by construction, mixtures, units, and their errors."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from helpers import irregular_batch
 
-from lformer import metrics, tasks
+from lformer import IrregularBatch, metrics, tasks
 from lformer.distributions import LEVELS, NUMBERS, OTHERS, from_raw, in_units, mixture
 from lformer.nn import LFormer, LFormerConfig
 from lformer.nn.ensemble import Ensemble
@@ -153,3 +154,27 @@ def test_an_ensemble_steps_to_the_mixture_of_its_members() -> None:
     assert torch.allclose(told[full], whole[full], atol=1e-9)
     parts = torch.stack([one(batch) for one in both.models])
     assert torch.allclose(whole[:, 2:].square(), parts[..., 2:].square().mean(0) + parts[..., :2].var(0, correction=0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_series_on_their_own_scale_count_alike_however_large(kind: str) -> None:
+    """Weights are those of squared errors, 1 / spread²: a pinball loss takes their root, a likelihood none of them."""
+    g = torch.Generator().manual_seed(0)
+    values, times, truth = (
+        torch.randn(2, 5, 1, generator=g),
+        torch.rand(2, 5, generator=g).cumsum(1),
+        torch.randn(2, 5, 1, generator=g),
+    )
+    told = from_raw(kind, torch.randn(2, 5, 1, generator=g), torch.randn(2, 5, NUMBERS[kind] - 1, generator=g))
+    task = tasks.in_own_units(tasks.distributed(tasks.records("interpolate", 1), kind))
+    found, scores = [], []
+    for size in (1.0, 1024.0):
+        large = torch.tensor([1.0, size])[:, None, None]
+        batch = IrregularBatch.build(values, times, targets=large * truth)
+        batch = replace(batch, weights=large[:, :, 0].pow(-2))
+        found.append(float(task.loss(large * told, batch)))
+        scores.append(task.metrics["crps_own"].finish(task.collect("crps_own", large * told, batch)))
+    apart = 0.5 * math.log(1024.0) if kind == "gaussian" else 0.0  # of the larger half: a density has a unit
+    assert found[1] == pytest.approx(found[0] + apart, rel=1e-5)
+    assert scores[1] == pytest.approx(scores[0], rel=1e-5)
+    assert task.monitor == "crps_own"

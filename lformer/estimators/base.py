@@ -60,12 +60,18 @@ P = ParamSpec("P")
 
 
 def all_or_nothing(fit: Callable[Concatenate[E, P], E]) -> Callable[Concatenate[E, P], E]:
-    """A `fit` that works on a copy, which the estimator becomes at the end; an error or Ctrl-C leaves it as it was."""
+    """A `fit` that works on a copy, which the estimator becomes at the end; an error or Ctrl-C leaves it as it was.
+
+    Series that are held out for calibration are taken away before and used after it.
+    """
 
     @wraps(fit)
     def whole(self: E, /, *args: P.args, **kwargs: P.kwargs) -> E:
         fitted = copy(self)
-        fit(fitted, *args, **kwargs)
+        given: Any = args, kwargs
+        (args, kwargs), held = fitted._hold_out(fit, *given)
+        fit(fitted, *args, **kwargs)  # from here, as warnings point at whoever called `fit`
+        fitted._calibrate_on(held)
         self.__dict__.update(fitted.__dict__)  # one step: no signal is handled within it
         return self
 
@@ -227,6 +233,13 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         if self.autosave is not None:
             self.save(self.autosave)
         return self
+
+    def _hold_out(self, fit: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """Arguments of `fit` without the series that calibrate, and those; None if there are none."""
+        return (args, kwargs), None
+
+    def _calibrate_on(self, held: Any) -> None:
+        """After `fit`, calibrate on the series that were held out, if any were."""
 
     def _interrupted(self, trained: list[LFormer], last: LFormer | None, epochs: int) -> InterruptedFit:
         """What `fit` raises after Ctrl-C: members that are done, and the last at its best epoch so far, are a model."""

@@ -5,11 +5,11 @@ What is promised, and by which method, says `lformer.estimators.conformal`.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 from inspect import signature
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.utils import _safe_indexing, check_random_state
@@ -63,6 +63,35 @@ class CalibratedEstimator(LFormerEstimator):
             )
         return self.calibration_
 
+    def _hold_out(self, fit: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        if not self.calibration_fraction:
+            return (args, kwargs), None
+        self._check_parameters()
+        given = signature(fit).bind(self, *args, **kwargs).arguments
+        X, n = given["X"], len(given["X"])
+        if n < 3:
+            raise ValueError(f"at least 3 series are needed to train, to validate and to calibrate; n_samples={n}.")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        train, held = (np.sort(part) for part in hold_out(n, min(self.calibration_fraction, (n - 2) / n), seed))
+        part = {name: given[name] for name in given if name not in ("self", "X")}
+        part = {name: value if name == "eval_set" else some_of(value, X, train) for name, value in part.items()}
+        kept = [some_of(value, X, held) for value in (X, given.get("y")) if value is not None]
+        return ((some_of(X, X, train),), part), kept
+
+    def _calibrate_on(self, held: Any) -> None:
+        if held is None:
+            return
+        try:
+            self.calibrate(*held)
+        except ValueError as error:
+            raise ValueError(f"the {len(held[0])} series that were held out for calibration: {error}") from error
+        if self.autosave is not None:
+            self.save(self.autosave)
+
+    @abstractmethod
+    def calibrate(self, X: Any, y: Any) -> Self:
+        """Learn from series that training has not seen how wide intervals, or how large sets, must be."""
+
     def _edges(self) -> Array:
         """(B - 1,) where bins of the time ahead meet."""
         return np.zeros(0)
@@ -79,37 +108,6 @@ def _group_codes(groups: Any, n: int) -> Array:
     if names.shape != (n,):
         raise ValueError(f"groups must have one entry for each of the {n} series; got shape {names.shape}.")
     return np.unique(names, return_inverse=True)[1]
-
-
-E = TypeVar("E", bound=Any)
-
-
-def holding_out(fit: Callable[..., E]) -> Callable[..., E]:
-    """A `fit` that keeps `calibration_fraction` of the series for `calibrate`."""
-
-    @wraps(fit)
-    def whole(self: E, /, *args: Any, **kwargs: Any) -> E:
-        if not self.calibration_fraction:
-            return fit(self, *args, **kwargs)
-        self._check_parameters()
-        given = signature(fit).bind(self, *args, **kwargs).arguments
-        (_, _), (_, X), *others = given.items()  # self, X
-        n = len(X)
-        if n < 3:
-            raise ValueError(f"at least 3 series are needed to train, to validate and to calibrate; n_samples={n}.")
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        train, held = (np.sort(part) for part in hold_out(n, min(self.calibration_fraction, (n - 2) / n), seed))
-        part = {name: value if name == "eval_set" else some_of(value, X, train) for name, value in others}
-        fit(self, some_of(X, X, train), **part)
-        try:
-            self.calibrate(some_of(X, X, held), *([some_of(given["y"], X, held)] if given.get("y") is not None else []))
-        except ValueError as error:
-            raise ValueError(f"the {len(held)} series that were held out for calibration: {error}") from error
-        if self.autosave is not None:
-            self.save(self.autosave)
-        return self
-
-    return whole
 
 
 def some_of(values: Any, X: Any, index: Array) -> Any:

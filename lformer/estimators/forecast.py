@@ -18,7 +18,7 @@ from torch import Tensor
 from lformer import tasks
 from lformer.arrays import check_word
 from lformer.estimators.base import all_or_nothing, scale_of
-from lformer.estimators.calibrating import Told, holding_out, split
+from lformer.estimators.calibrating import Told, split
 from lformer.estimators.horizon import Horizon, check_horizon, in_unit
 from lformer.estimators.inputs import require_dates
 from lformer.estimators.intervals import IntervalEstimator
@@ -61,7 +61,6 @@ class _RecordEstimator(IntervalEstimator):
     _own: bool = field(default=False, init=False)
 
     @all_or_nothing
-    @holding_out
     def fit(self, X: Any, y: None = None, eval_set: Any = None) -> Self:
         """Train on series alone; their own values are the targets, and `y` is ignored.
 
@@ -136,6 +135,9 @@ class _RecordEstimator(IntervalEstimator):
             truth = _values_at(part, y)
         told = self._told(part)
         return self._calibrate(told, self._scores(told, truth), groups)
+
+    def _calibrate_on(self, held: Any) -> None:
+        super()._calibrate_on(held if held is None else held[:1])  # `fit` ignores y
 
     def _told(self, part: PanelPart) -> Told:
         asked = part.targets

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lformer import tasks
 from lformer.estimators.base import all_or_nothing, mean_and_deviation
-from lformer.estimators.calibrating import Told, holding_out, split
+from lformer.estimators.calibrating import Told, split
 from lformer.estimators.class_sets import SetEstimator, class_scores
 from lformer.estimators.classes import ClassSettings
 from lformer.estimators.eval_set import Part, codes
@@ -55,7 +55,6 @@ class LFormerPointClassifier(ClassSettings, _PointEstimator, SetEstimator):
     _times: ClassVar[int] = 2  # rows are many: their accuracy goes on rising for longer
 
     @all_or_nothing
-    @holding_out
     def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> Self:
         """Train on series and the classes of their rows.
 
@@ -147,7 +146,6 @@ class LFormerPointRegressor(_PointEstimator, IntervalEstimator):
     """
 
     @all_or_nothing
-    @holding_out
     def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> Self:
         """Train on series and the numbers of their rows.
 

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from lformer import tasks
 from lformer.estimators.base import all_or_nothing, mean_and_deviation
-from lformer.estimators.calibrating import Told, holding_out
+from lformer.estimators.calibrating import Told
 from lformer.estimators.class_sets import SetEstimator, class_scores
 from lformer.estimators.classes import ClassSettings
 from lformer.estimators.eval_set import Part, codes
@@ -93,7 +93,6 @@ class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator, SetEst
     """
 
     @all_or_nothing
-    @holding_out
     def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> Self:
         """Train on series and their classes; a Series or dict of classes is aligned with the ids of a Panel.
 
@@ -194,7 +193,6 @@ class LFormerRegressor(RegressorMixin, _SeriesEstimator, IntervalEstimator):  # 
         return tags
 
     @all_or_nothing
-    @holding_out
     def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> Self:
         """Train on series and their numbers; a Series or dict of numbers is aligned with the ids of a Panel.
 

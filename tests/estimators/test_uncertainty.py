@@ -375,6 +375,8 @@ def test_series_of_every_form_can_be_held_out(form: str) -> None:
     X = {"list": [(np.sort(rng.random(6)), x) for x in array], "array": array, "table": array[..., 0]}[form]
     model = LFormerRegressor(**SMALL, calibration_fraction=0.4).fit(X, rng.normal(size=30))
     assert model.predict_interval(X, 0.8).shape == (30, 2)
+    inner = LFormerInterpolator(**SMALL, calibration_fraction=0.4).fit(X, rng.normal(size=30))  # y is ignored
+    assert inner.calibration_.series == 12
     points = LFormerPointRegressor(**SMALL, calibration_fraction=0.4).fit(X, rng.normal(size=(30, 6)))
     assert [one.shape for one in points.predict_interval(X, 0.8)] == [(6, 2)] * 30
 
