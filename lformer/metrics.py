@@ -6,17 +6,29 @@ by their entries, and neither batch size nor padding changes a figure.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from lformer.batch import IrregularBatch
+from lformer.distributions import LEVELS, OTHERS
 
 Error = Callable[[Tensor, Tensor], Tensor]  # (prediction, target) -> error of each entry or point
 Where = Callable[[IrregularBatch], Tensor]  # which entries of the targets count
+HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+
+
+@lru_cache(maxsize=256)
+@torch.inference_mode(False)
+def constant(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A tensor of a few numbers, made once: a CUDA graph that is being recorded cannot copy them from the CPU."""
+    return torch.tensor(numbers, dtype=dtype, device=device)
 
 
 # --- errors of single entries ---
@@ -61,6 +73,62 @@ def value_and_presence(observed: float, prediction: Tensor, target: Tensor) -> T
     """
     (value, score), (true, there) = prediction.chunk(2, dim=-1), target.chunk(2, dim=-1)
     return (1 + observed) * torch.cat([squared(value, true) / observed, surprise(score, there)], dim=-1)
+
+
+# --- errors of distributions, in blocks as `lformer.distributions` has them ---
+
+
+def of_point(error: Error, prediction: Tensor, target: Tensor) -> Tensor:
+    """The error of the point answer alone: (..., P O), (..., O) -> (..., O)."""
+    return error(prediction[..., : target.shape[-1]], target)
+
+
+def gaussian_surprise(prediction: Tensor, target: Tensor) -> Tensor:
+    """-log of the density of a normal distribution: (..., 2 O), (..., O) -> (..., O); infinite for a point."""
+    if prediction.shape[-1] == target.shape[-1]:
+        return torch.full_like(prediction, torch.inf)
+    mean, deviation = prediction.chunk(2, dim=-1)
+    return 0.5 * ((target - mean) / deviation).square() + deviation.log() + HALF_LOG_TWO_PI
+
+
+def gaussian_crps(prediction: Tensor, target: Tensor) -> Tensor:
+    """Continuous ranked probability score of a normal distribution: (..., 2 O), (..., O) -> (..., O).
+
+    In the units of the target; that of a point is its absolute error, so the two can be compared.
+    """
+    if prediction.shape[-1] == target.shape[-1]:
+        return absolute(prediction, target)
+    mean, deviation = prediction.chunk(2, dim=-1)
+    z = (target - mean) / deviation
+    density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
+    return deviation * (z * torch.erf(z / math.sqrt(2)) + 2 * density - 1 / math.sqrt(math.pi))
+
+
+def pinball(prediction: Tensor, target: Tensor) -> Tensor:
+    """Twice the pinball loss, mean over `LEVELS`: (..., P O), (..., O) -> (..., O); of a point its absolute error."""
+    return _pinball(prediction, target, [1 / len(LEVELS)] * len(LEVELS))
+
+
+def quantile_crps(prediction: Tensor, target: Tensor) -> Tensor:
+    """Continuous ranked probability score of quantiles, to what their levels tell: (..., P O), (..., O) -> (..., O).
+
+    It is twice the integral of the pinball loss over all levels, of which each of ours stands for those next to it. In
+    the units of the target; that of a point is its absolute error.
+    """
+    ends = [0.0, *((a + b) / 2 for a, b in pairwise(LEVELS)), 1.0]
+    share = dict(zip(LEVELS, (b - a for a, b in pairwise(ends)), strict=True))
+    return _pinball(prediction, target, [share[level] for level in (0.5, *OTHERS)])
+
+
+def _pinball(prediction: Tensor, target: Tensor, weights: list[float]) -> Tensor:
+    outputs = target.shape[-1]
+    if prediction.shape[-1] == outputs:
+        return absolute(prediction, target)
+    levels, weight = (
+        constant(tuple(numbers), prediction.dtype, prediction.device)[:, None] for numbers in ((0.5, *OTHERS), weights)
+    )
+    missed = target[..., None, :] - prediction.unflatten(-1, (len(LEVELS), outputs))
+    return (2 * weight * torch.maximum(levels * missed, (levels - 1) * missed)).sum(dim=-2)
 
 
 # --- which entries count ---
@@ -145,7 +213,10 @@ class Metric(Protocol):
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of an error over some targets, or its root; `weighted` by how much their series and channels count."""
+    """The mean of an error over some targets, or its root; `weighted` by how much their series and channels count.
+
+    `power`: of these weights, which are those of squared errors; 1/2 for what is in the units of the targets.
+    """
 
     error: Error
     where: Where = all_targets
@@ -153,12 +224,13 @@ class Mean:
     scaled: bool = False
     best: Literal["min", "max"] = "min"
     weighted: bool = False
+    power: float = 1.0
 
     def collect(self, prediction: Tensor, targets: Tensor, batch: IrregularBatch) -> Tensor:
         """(1, 2): the total over one batch, and over how many."""
         error, counted = masked(self.error(prediction, targets), self.where(batch))
         error = torch.where(counted, error.to(torch.float64), 0.0)
-        total = (weigh(error, batch) if self.weighted else error).sum()
+        total = (weigh(error, batch, self.power) if self.weighted else error).sum()
         return torch.stack([total, counted.sum().to(torch.float64)])[None]
 
     def finish(self, kept: Tensor) -> float:
@@ -255,16 +327,21 @@ def masked(error: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
     return error, (counted.all(dim=-1) if counted.dim() > error.dim() else counted)
 
 
-def mean_loss(error: Tensor, batch: IrregularBatch) -> Tensor:
-    """The mean error over all targets of a batch that count; weighted if its series have weights."""
+def mean_loss(error: Tensor, batch: IrregularBatch, power: float = 1.0) -> Tensor:
+    """The mean error over all targets of a batch that count; weighted if its series have weights, see `weigh`."""
     found, counted = masked(error, all_targets(batch))
-    return weigh(torch.where(counted, found, 0.0), batch).sum() / counted.sum().clamp(min=1)
+    return weigh(torch.where(counted, found, 0.0), batch, power).sum() / counted.sum().clamp(min=1)
 
 
-def weigh(error: Tensor, batch: IrregularBatch) -> Tensor:
-    """The error of each entry times the weight of its series, or of its series and channel, if there are weights."""
+def weigh(error: Tensor, batch: IrregularBatch, power: float = 1.0) -> Tensor:
+    """The error of each entry times the weight of its series, or of its series and channel, if there are weights.
+
+    `power`: of the weights, for errors that are no squares.
+    """
     if batch.weights is None:
         return error
     weights = batch.weights.to(error.dtype)
+    if power != 1:
+        weights = weights.pow(power)
     inner = (1,) * (error.dim() - weights.dim())
     return error * weights.reshape(len(weights), *inner, *weights.shape[1:])

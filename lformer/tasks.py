@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from lformer import metrics
 from lformer.batch import IrregularBatch
-from lformer.metrics import ChannelMean, Error, Mean, Metric, Ranking
+from lformer.distributions import NUMBERS, Distribution, in_units
+from lformer.metrics import ChannelMean, Error, Mean, Metric, Ranking, constant
 from lformer.parts import Spec, Splits
 
 Answer = Literal["series", "step", "query"]
@@ -30,12 +31,14 @@ class Task:
         name: as in `data.load(task=...)`.
         answer: the head a model needs: one answer per "series", per "step" (row) or per "query".
         outputs: how many numbers an answer has.
+        distribution: what is put out for each of them: the number, or how it is distributed.
         error: of each entry or point; training minimises its mean, in units of `scale`.
         metrics: by name, of a whole part.
         monitor: the metric of the validation part that selects the model.
         printed: the metrics of a table, and in which multiples it prints them.
         shift, scale: of each output, so that a model works with numbers near 1: prediction = shift + scale · output.
             Empty if it answers in the units of the targets.
+        power: of the weights of series in the loss, see `metrics.weigh`.
     """
 
     name: str
@@ -47,6 +50,8 @@ class Task:
     printed: Mapping[str, float] = field(default_factory=dict)
     shift: Sequence[float] = ()
     scale: Sequence[float] = ()
+    distribution: Distribution = "point"
+    power: float = 1.0
 
     def __post_init__(self) -> None:
         for name in (self.monitor, *self.printed):
@@ -65,15 +70,15 @@ class Task:
         return value < than if self.direction == "min" else value > than
 
     def predict(self, model: nn.Module, batch: IrregularBatch) -> Tensor:
-        """The model's answer, in its own units."""
+        """The model's answer, in its own units; that of a simple rule may be a point where a distribution is asked."""
         output: Tensor = model(batch)
-        if output.shape[-1] != self.outputs:
+        if output.shape[-1] not in (NUMBERS[self.distribution] * self.outputs, self.outputs):
             raise ValueError(f"{self.name} needs {self.outputs} outputs; the model gives {output.shape[-1]}.")
         return output
 
     def loss(self, output: Tensor, batch: IrregularBatch) -> Tensor:
         """What training minimises, ()."""
-        return metrics.mean_loss(self.error(output, self.encode(metrics.targets_of(batch))), batch)
+        return metrics.mean_loss(self.error(output, self.encode(metrics.targets_of(batch))), batch, self.power)
 
     def weight(self, batch: IrregularBatch) -> Tensor:
         """How many targets of a batch the loss is the mean of, ()."""
@@ -94,9 +99,7 @@ class Task:
         """Targets as the model should answer them; in float64 until they are near 1."""
         if not self.scale:
             return targets
-        shift, scale = (
-            _constant(tuple(numbers), targets.dtype, targets.device) for numbers in (self.shift, self.scale)
-        )
+        shift, scale = (constant(tuple(numbers), targets.dtype, targets.device) for numbers in (self.shift, self.scale))
         return ((targets - shift) / scale).float()
 
     def decode(self, output: Tensor) -> Tensor:
@@ -104,15 +107,8 @@ class Task:
         if not self.scale:
             return output
         wide = output if output.device.type == "mps" else output.double()
-        shift, scale = (_constant(tuple(numbers), wide.dtype, wide.device) for numbers in (self.shift, self.scale))
-        return shift + scale * wide
-
-
-@lru_cache(maxsize=256)
-@torch.inference_mode(False)
-def _constant(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A tensor of a few numbers, made once: a CUDA graph that is being recorded cannot copy them from the CPU."""
-    return torch.tensor(numbers, dtype=dtype, device=device)
+        shift, scale = (constant(tuple(numbers), wide.dtype, wide.device) for numbers in (self.shift, self.scale))
+        return in_units(self.distribution, wide, shift, scale)
 
 
 def classify(
@@ -206,9 +202,47 @@ def records(
 
 
 def in_own_units(task: Task) -> Task:
-    """A task on records whose series have weights: `mse_own`, over unseen values, counts them as the loss does."""
-    own = Mean(metrics.squared, metrics.unseen_targets, scaled=True, weighted=True)
-    return replace(task, metrics={**task.metrics, "mse_own": own}, monitor="mse_own")
+    """A task on records whose series have weights: `mse_own`, over unseen values, counts them as the loss does.
+
+    Where a distribution is asked for, so does `crps_own`; the likelihood of a normal one knows no units.
+    """
+    where, kind = metrics.unseen_targets, task.distribution
+    own = Mean(metrics.squared, where, scaled=True, weighted=True)
+    if kind == "point":
+        return replace(task, metrics={**task.metrics, "mse_own": own}, monitor="mse_own")
+    found = {
+        "mse_own": replace(own, error=partial(metrics.of_point, metrics.squared)),
+        "crps_own": Mean(SCORES[kind], where, scaled=True, weighted=True, power=0.5),
+    }
+    power = 0.0 if kind == "gaussian" else 0.5
+    return replace(task, metrics={**task.metrics, **found}, monitor="crps_own", power=power)
+
+
+SCORES: dict[Distribution, Error] = {"gaussian": metrics.gaussian_crps, "quantiles": metrics.quantile_crps}
+
+
+def distributed(task: Task, kind: Distribution) -> Task:
+    """The same task on numbers, answered by distributions; its own metrics are of their point answers.
+
+    Training minimises the negative log-likelihood of a normal distribution, or the pinball loss of quantiles. The epoch
+    is chosen by `crps`, the continuous ranked probability score in units of `scale`, over unseen values if some are
+    given: it is the absolute error of answers that are points, so simple rules can be compared.
+    """
+    if kind == "point":
+        return task
+    where = metrics.unseen_targets if "mse_unseen" in task.metrics else metrics.all_targets
+    found = {name: _of_point(metric) for name, metric in task.metrics.items()}
+    found["crps"] = Mean(SCORES[kind], where, scaled=True)
+    if kind == "gaussian":
+        found["nll"] = Mean(metrics.gaussian_surprise, where, scaled=True)
+    error = metrics.gaussian_surprise if kind == "gaussian" else metrics.pinball
+    return replace(task, distribution=kind, error=error, metrics=found, monitor="crps")
+
+
+def _of_point(metric: Metric) -> Metric:
+    if not isinstance(metric, Mean | ChannelMean):
+        raise TypeError(f"a distribution of numbers has no {type(metric).__name__}.")
+    return replace(metric, error=partial(metrics.of_point, metric.error))
 
 
 def pretrain(outputs: int, observed: float = 0.5, shift: Sequence[float] = (), scale: Sequence[float] = ()) -> Task:
@@ -296,4 +330,4 @@ def _cross_entropy(class_weights: tuple[float, ...] | None, smoothing: float, sc
     error = -log_probability.gather(-1, target[..., None]).squeeze(-1)
     if smoothing:
         error = (1 - smoothing) * error - smoothing * log_probability.mean(dim=-1)
-    return error if class_weights is None else error * _constant(class_weights, error.dtype, error.device)[target]
+    return error if class_weights is None else error * constant(class_weights, error.dtype, error.device)[target]

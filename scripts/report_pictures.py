@@ -49,8 +49,8 @@ def ward(folder: Path) -> None:
     model = LFormerClassifier(random_state=0, max_epochs=15).fit(X[:300], y[:300])
     title, note = "Who deteriorates on the ward?", "A simulated ward."
     page = report(model, X[300:], y[300:], folder / "ward.html", title=title, note=note, trained_on=X[:300])
-    shoot(page, folder / "report-ward-light.png", 0, 1746)
-    shoot(page, folder / "report-ward-dark.png", 1746, 3546, dark=True)
+    shoot(page, folder / "report-ward-light.png", 0, 1776)
+    shoot(page, folder / "report-ward-dark.png", 1776, 3576, dark=True)
 
 
 def stays(folder: Path) -> None:

@@ -9,6 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "lformer"
 
 ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "arrays": set(),
+    "distributions": set(),
     "draws": set(),
     "sealed": set(),
     "ops": set(),
@@ -22,10 +23,10 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "parts": {"batch", "panel", "covariates"},
     "hiding": {"batch", "panel", "parts"},
     "summaries": {"panel"},
-    "metrics": {"batch"},
+    "metrics": {"batch", "distributions"},
     "cuda_graphs": {"ops", "batch", "draws"},
-    "nn": {"ops", "batch", "draws"},
-    "tasks": {"batch", "metrics", "parts"},
+    "nn": {"ops", "batch", "distributions", "draws"},
+    "tasks": {"batch", "distributions", "metrics", "parts"},
     "evaluate": {"ops", "batch", "devices", "parts", "tasks"},
     "baselines": {"draws", "ops", "batch", "nn", "panel", "parts", "summaries", "metrics", "tasks"},
     "data": {"sealed", "batch", "panel", "parts", "hiding", "scaling", "splitting", "tasks"},
@@ -36,8 +37,8 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
         "metrics", "tasks", "evaluate",
     },
     "estimators": {
-        "arrays", "sealed", "batch", "panel", "parts", "hiding", "scaling", "splitting", "covariates", "summaries",
-        "devices", "nn", "doctor",
+        "arrays", "distributions", "sealed", "batch", "panel", "parts", "hiding", "scaling", "splitting", "covariates",
+        "summaries", "devices", "nn", "doctor",
         "baselines", "metrics", "tasks", "evaluate", "train",
     },
     "explain": {"batch", "panel", "parts", "nn", "tasks", "evaluate", "doctor", "estimators"},

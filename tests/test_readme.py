@@ -120,6 +120,18 @@ def test_the_stores_beside_simple_rules_are_the_committed_record() -> None:
         assert sum(errors["defaults"]) < 1.02 * best
 
 
+def test_the_coverage_of_intervals_is_the_committed_record() -> None:
+    text, rows = (ROOT / "docs" / "guides" / "uncertainty.md").read_text(), record("coverage.json")
+    shown = text.split("<!-- coverage -->")[1].split("<!-- /coverage -->")[0]
+    assert shown.strip() == script("coverage.py").table(rows)
+    assert len(rows) == 6
+    for row in rows:
+        exact = row.get("one window each") or {c: mean for c, (mean, _) in row["divisions"].items()}
+        for c in ("0.8", "0.9", "0.95"):
+            assert abs(exact[c] - float(c)) < 0.01  # within one point
+            assert float(c) - 0.002 < row["coverage"][c] < float(c) + 0.02
+
+
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
 def test_every_link_and_picture_exists(name: str) -> None:
     found = re.findall(r"\]\(([^)#]+)\)", (ROOT / name).read_text())

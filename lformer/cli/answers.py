@@ -79,8 +79,11 @@ def _known_channels(
     return table, columns
 
 
-def answer_table(estimator: Any, panel: Panel, columns: dict[str, Any]) -> pd.DataFrame:
-    """id, the time if there is an answer for each row, prediction, and the probability of each class."""
+def answer_table(estimator: Any, panel: Panel, columns: dict[str, Any], interval: float | None = None) -> pd.DataFrame:
+    """id, the time if there is an answer for each row, prediction, and the probability of each class.
+
+    With an `interval`, also the ends of one of this coverage, or whether each class is in the set.
+    """
     each_row = estimator.model_.config.answer == "step"
     answers: dict[str, Any] = {columns["id"]: np.repeat(panel.ids, panel.lengths) if each_row else panel.ids}
     if each_row:
@@ -90,15 +93,27 @@ def answer_table(estimator: Any, panel: Panel, columns: dict[str, Any]) -> pd.Da
         probability = join(estimator.predict_proba(panel))
         answers["prediction"] = estimator.classes_[probability.argmax(axis=1)]
         answers |= {f"probability_{name}": probability[:, i] for i, name in enumerate(estimator.classes_)}
+        if interval is not None:
+            held = join(estimator.predict_set(panel, interval))
+            answers |= {f"in_set_{name}": held[:, i] for i, name in enumerate(estimator.classes_)}
     else:
         numbers = join(estimator.predict(panel))
         flat = numbers.ndim == 1
-        answers |= {"prediction": numbers} if flat else {f"prediction_{i}": n for i, n in enumerate(numbers.T)}
+        names = ["prediction"] if flat else [f"prediction_{i}" for i in range(numbers.shape[1])]
+        answers |= dict(zip(names, numbers[None] if flat else numbers.T, strict=True))
+        if interval is not None:
+            ends = join(estimator.predict_interval(panel, interval))
+            answers |= _ends(names, ends[:, None] if flat else ends)
     return pd.DataFrame(answers)
 
 
-def asked_table(estimator: Any, panel: Panel, asked: list[Any], columns: dict[str, Any]) -> pd.DataFrame:
-    """id, time asked for, and the value of each channel; ids that nothing is asked of are left out."""
+def asked_table(
+    estimator: Any, panel: Panel, asked: list[Any], columns: dict[str, Any], interval: float | None = None
+) -> pd.DataFrame:
+    """id, time asked for, the value of each channel, and the ends of its interval if one is wanted.
+
+    Ids that nothing is asked of are left out.
+    """
     some = [i for i, stamps in enumerate(asked) if len(stamps)]
     panel, asked = panel[some], [asked[i] for i in some]
     aware = asked if panel.zone is None else [pd.DatetimeIndex(stamps, tz="UTC") for stamps in asked]
@@ -107,7 +122,16 @@ def asked_table(estimator: Any, panel: Panel, asked: list[Any], columns: dict[st
         columns["id"]: np.repeat(panel.ids, [len(stamps) for stamps in asked]),
         columns["time"]: _on_the_wall(np.concatenate(asked), panel.zone),
     }
-    return pd.DataFrame({**answers, **dict(zip(estimator.features_.channels, values.T, strict=True))})
+    names = list(estimator.features_.channels)
+    answers |= dict(zip(names, values.T, strict=True))
+    if interval is not None:
+        answers |= _ends(names, np.concatenate(estimator.predict_interval(panel, aware, interval)))
+    return pd.DataFrame(answers)
+
+
+def _ends(names: list[str], ends: Any) -> dict[str, Any]:
+    """Columns of (N, O, 2) lower and upper ends."""
+    return {f"{name}_{end}": ends[:, k, e] for k, name in enumerate(names) for e, end in enumerate(("low", "high"))}
 
 
 def _on_the_wall(stamps: Any, zone: str | None) -> Any:

@@ -54,6 +54,13 @@ class Device(StrEnum):
     gpu = "gpu"
 
 
+class Sure(StrEnum):
+    """What a model says beside its numbers."""
+
+    gaussian = "gaussian"
+    quantiles = "quantiles"
+
+
 class Beyond(StrEnum):
     """What to do with a time further ahead than training looked."""
 
@@ -109,6 +116,18 @@ def fit(
     ] = None,
     width: Annotated[int | None, typer.Option(min=1, help="Numbers by which the model describes a row.")] = None,
     lr: Annotated[float | None, typer.Option("--lr", help="Largest learning rate.")] = None,
+    uncertainty: Annotated[
+        Sure | None,
+        typer.Option(help="What a model of numbers also learns: their deviation, or quantiles. By default neither."),
+    ] = None,
+    calibrate: Annotated[
+        float,
+        typer.Option(
+            "--calibrate",
+            help="Share of the series to keep from training, by which `lformer predict --interval` then knows how "
+            "often an answer is right: 0.2 for some hundred series.",
+        ),
+    ] = 0.0,
     device: Annotated[Device, typer.Option(help="auto takes a GPU where there is one.")] = Device.auto,
     devices: Annotated[
         int, typer.Option(min=1, help="Processes that train together, one for each GPU, or several on CPUs.")
@@ -152,6 +171,8 @@ def fit(
             raise UsageError("lformer fit starts its processes itself: --devices 2 instead of torchrun.")
         if lr is not None and not lr > 0:
             raise UsageError(f"--lr must be greater than 0; got {lr}.")
+        if not 0 <= calibrate < 1:
+            raise UsageError(f"--calibrate must be at least 0 and below 1; got {calibrate}.")
     with clear_errors(code=1), big_table.place_on_disk(request, on_disk, out) as folder:
         if folder is None:
             plan = planning.plan(request, planning.take_apart(request, request.read()))
@@ -167,12 +188,17 @@ def fit(
             "device": device.value, "devices": devices,
         }  # fmt: skip
         given = {"members": members, "width": width, "lr": lr}
+        more: dict[str, Any] = {"calibration_fraction": calibrate}
+        if uncertainty is not None:
+            if plan.task is not None and plan.task.of_classes:
+                raise UsageError("--uncertainty is for numbers; classes have probabilities, and sets by --calibrate.")
+            more["uncertainty"] = uncertainty.value
         training |= {name: value for name, value in given.items() if value is not None}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SuspectDataWarning)  # said above
             warnings.simplefilter("ignore", LosesToNaiveWarning)  # said below
             start = {} if unlabelled is None else {"pretrained": _pretrained(plan, request, unlabelled, training)}
-            model = plan.estimator(**training, **start)
+            model = plan.estimator(**training, **more, **start)
             with planning.naming(request.file):
                 model.fit(panel[plan.train], plan.targets(plan.train))
                 found = _scores(model, plan)
@@ -210,6 +236,14 @@ def predict(
     extrapolate: Annotated[
         Beyond, typer.Option("--extrapolate", help="What to do with times further ahead than training looked.")
     ] = Beyond.error,
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            "--interval",
+            help="Also write the ends of intervals, or whether a class is in the set, that hold the truth with this "
+            "probability, such as 0.9; needs a model that was fitted with --calibrate.",
+        ),
+    ] = None,
     ignore_new_channels: Annotated[
         bool, typer.Option("--ignore-new-channels", help="Leave out channels that training did not have.")
     ] = False,
@@ -260,9 +294,9 @@ def predict(
             asked = read_table.queries(panel, at or [], queries, columns, written)
             if isinstance(estimator, LFormerForecaster):
                 estimator.set_params(extrapolate=extrapolate.value)
-            told = _said(lambda: answers.asked_table(estimator, panel, asked, columns))
+            told = _said(lambda: answers.asked_table(estimator, panel, asked, columns, interval))
         else:
-            told = _said(lambda: answers.answer_table(estimator, panel, columns))
+            told = _said(lambda: answers.answer_table(estimator, panel, columns, interval))
         answers.write(told, out)
     say(f"{len(told):,} predictions: {out}")
 
@@ -274,7 +308,8 @@ def _said(answer: Callable[[], Any]) -> Any:
             warnings.simplefilter("always", UserWarning)
             told = answer()
     except ValueError as error:
-        raise ValueError(str(error).replace('extrapolate="warn"', "--extrapolate warn")) from error
+        said = str(error).replace('extrapolate="warn"', "--extrapolate warn")
+        raise ValueError(said.replace("with calibration_fraction=0.2", "with --calibrate 0.2")) from error
     for warning in caught:
         say(f"warning: {warning.message}")
     return told

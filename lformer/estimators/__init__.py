@@ -1,6 +1,7 @@
 """scikit-learn estimators over irregular series: a Panel in, a trained model out."""
 
 from lformer.estimators.artefact import load
+from lformer.estimators.conformal import TooFewSeriesWarning
 from lformer.estimators.forecast import ExtrapolationWarning, LFormerForecaster, LFormerInterpolator
 from lformer.estimators.naive import LosesToNaiveWarning
 from lformer.estimators.points import LFormerPointClassifier, LFormerPointRegressor
@@ -21,6 +22,7 @@ __all__ = [
     "LosesToNaiveWarning",
     "Summaries",
     "SuspectDataWarning",
+    "TooFewSeriesWarning",
     "load",
     "pretrain",
 ]

@@ -21,7 +21,7 @@ from lformer import __version__
 from lformer.estimators.base import LFormerEstimator
 from lformer.estimators.description import FORMAT, KINDS, Description, Stored, describe, rebuild
 from lformer.estimators.folder import ESTIMATOR, WEIGHTS, free_place, new_version
-from lformer.estimators.weights import read_model, unsound
+from lformer.estimators.weights import calibration_tensors, read_model, unsound, unsound_calibration
 from lformer.sealed import DamagedError, json_text, parse_json, write_text, write_whole
 
 LARGEST = 2**24  # bytes of estimator.json
@@ -31,7 +31,8 @@ TRIES, PAUSE = 100, 0.05  # to read a folder in which somebody saves; seconds be
 def save(estimator: LFormerEstimator, folder: str | Path, columns: Mapping[str, Any] | None = None) -> None:
     """Write a fitted estimator whole or not at all; a model that is there already is replaced.
 
-    The folder holds a whole model at every moment, however the process ends, and others may load it meanwhile.
+    The folder holds a whole model at every moment, however the process ends, and others may load it meanwhile. The
+    thresholds of a calibration are part of it.
 
     Args:
         estimator: fitted.
@@ -42,7 +43,9 @@ def save(estimator: LFormerEstimator, folder: str | Path, columns: Mapping[str, 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in estimator.model_.state_dict().items()}
     if reason := unsound(tensors):
         raise ValueError(f"the model cannot be saved: {reason}. Fit it again.")
-    weights = as_bytes(tensors)
+    if reason := unsound_calibration(estimator.calibration_):
+        raise ValueError(f"the model cannot be saved: {reason}. Calibrate it again.")
+    weights = as_bytes(tensors | calibration_tensors(estimator.calibration_))
     stored = Stored(WEIGHTS, hashlib.sha256(weights).hexdigest(), len(weights))
     _require_loadable(json_text(describe(estimator, columns, stored)))
     folder = free_place(folder)
@@ -76,8 +79,9 @@ def load_with_columns(folder: str | Path) -> tuple[Any, dict[str, Any] | None]:
         text = _read(folder)
         try:
             described = _described(text, folder / ESTIMATOR)
-            described.estimator.model_ = read_model(_file(folder, described.weights.file), described)
-            return described.estimator, described.columns
+            estimator = described.estimator
+            estimator.model_, estimator.calibration_ = read_model(_file(folder, described.weights.file), described)
+            return estimator, described.columns
         except (OSError, ValueError):
             if _read(folder) == text:
                 raise

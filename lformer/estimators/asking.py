@@ -8,10 +8,12 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from lformer.estimators.base import LFormerEstimator
+from lformer.estimators.calibrating import Told
 from lformer.estimators.forecast import LFormerForecaster, LFormerInterpolator
+from lformer.estimators.intervals import IntervalEstimator
 from lformer.estimators.points import LFormerPointClassifier, LFormerPointRegressor, _per_series
 from lformer.estimators.pretraining import LFormerPretrainer
-from lformer.estimators.series import _aligned
+from lformer.estimators.series import LFormerRegressor, _aligned
 from lformer.panel import Array, Panel, without_rows
 from lformer.parts import PanelPart, Targets
 
@@ -68,6 +70,18 @@ def aligned(estimator: LFormerEstimator, X: Any, y: Any) -> Any:
     if of_points(estimator):
         return _per_series(panel, X, y)
     return _aligned(panel, y, isinstance(X, Panel))
+
+
+def judged(estimator: LFormerEstimator, X: Any, y: Any) -> tuple[Told, Array]:
+    """What an estimator of numbers says about series, and (N, O) the truth, NaN where there is none."""
+    assert isinstance(estimator, IntervalEstimator)
+    if isinstance(estimator, LFormerForecaster | LFormerInterpolator):
+        part, truth, _ = estimator._with_unseen_values(X)
+        return estimator._told(part), truth
+    assert isinstance(estimator, LFormerRegressor | LFormerPointRegressor)
+    known = np.concatenate(y) if isinstance(y, list) else np.asarray(y)
+    truth = known.astype(np.float64)
+    return estimator._told(X), truth[:, None] if truth.ndim == 1 else truth
 
 
 def rules(estimator: LFormerEstimator) -> dict[str, Any]:

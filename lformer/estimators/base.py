@@ -43,6 +43,7 @@ from lformer.train import TrainConfig, rounding, seeded
 from lformer.train.distributed import join
 
 if TYPE_CHECKING:
+    from lformer.estimators.conformal import Calibration
     from lformer.estimators.stream import Stream
 
 NEIGHBOURS, FEW_CHANNELS = 4, 16  # how many a row shows, of up to how many channels, if nobody says
@@ -61,12 +62,18 @@ P = ParamSpec("P")
 
 
 def all_or_nothing(fit: Callable[Concatenate[E, P], E]) -> Callable[Concatenate[E, P], E]:
-    """A `fit` that works on a copy, which the estimator becomes at the end; an error or Ctrl-C leaves it as it was."""
+    """A `fit` that works on a copy, which the estimator becomes at the end; an error or Ctrl-C leaves it as it was.
+
+    Series that are held out for calibration are taken away before and used after it.
+    """
 
     @wraps(fit)
     def whole(self: E, /, *args: P.args, **kwargs: P.kwargs) -> E:
         fitted = copy(self)
-        fit(fitted, *args, **kwargs)
+        given: Any = args, kwargs
+        (args, kwargs), held = fitted._hold_out(fit, *given)
+        fit(fitted, *args, **kwargs)  # from here, as warnings point at whoever called `fit`
+        fitted._calibrate_on(held)
         self.__dict__.update(fitted.__dict__)  # one step: no signal is handled within it
         return self
 
@@ -159,6 +166,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         history_: list[dict[str, float]] = field(init=False)
         n_iter_: int = field(init=False)
         validation_score_: float = field(init=False)
+        calibration_: Calibration | None = field(init=False)
         naive_: str = field(init=False)
         naive_score_: float = field(init=False)
         loses_: bool = field(init=False)
@@ -174,6 +182,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     def _fit(self, panel: Panel, targets: Targets, task: Task, groups: Array | None = None) -> Self:
         """Fit features and model; `groups` keeps the proportions of classes in the validation part."""
         self._check_parameters()
+        self.calibration_ = None
         if len(panel) < 2:
             raise ValueError(f"at least 2 series are needed to train and to validate; n_samples={len(panel)}.")
         world = join(self.device)  # of one, unless torchrun or the like has started others
@@ -198,7 +207,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             train, validation = self._split(len(panel), seed + n, groups)
             prepared = Prepared(panel=panel, targets=targets, train=train, validation=validation, test=validation)
             splits = self._splits(prepared, task, seed + n)
-            model = earlier[n] if n < len(earlier) and earlier[n].config.outputs == task.outputs else None
+            model = earlier[n] if n < len(earlier) and _asks(earlier[n].config, task) else None
             if model is None:
                 with seeded(seed + n):
                     model = LFormer(self._config(task))
@@ -226,6 +235,13 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         if self.autosave is not None and world.rank == 0:
             self.save(self.autosave)
         return self
+
+    def _hold_out(self, fit: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """Arguments of `fit` without the series that calibrate, and those; None if there are none."""
+        return (args, kwargs), None
+
+    def _calibrate_on(self, held: Any) -> None:
+        """After `fit`, calibrate on the series that were held out, if any were."""
 
     def _interrupted(self, stopped: StoppedError) -> InterruptedFit:
         """What `fit` raises after Ctrl-C: members that had ended an epoch, at their best one so far, are a model."""
@@ -318,7 +334,8 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
 
     def _config(self, task: Task) -> LFormerConfig:
         return LFormerConfig(
-            inputs=len(self.features_.channels), outputs=task.outputs, answer=task.answer, rows="carried",
+            inputs=len(self.features_.channels), outputs=task.outputs, distribution=task.distribution,
+            answer=task.answer, rows="carried",
             neighbours=self._neighbours(), statics=self.features_.covariates.width, marks=self.features_.marks.width,
             embedder="mlp", width=self.width, depth=self.depth, heads=self.heads, pooling="mean_last_max",
             dropout=self.dropout, causal=self.streaming, gate_norm="prefix" if self.streaming else "sequence",
@@ -399,6 +416,11 @@ def _together(models: list[LFormer]) -> LFormer | Ensemble:
     """Trained models as the one that answers, on the CPU."""
     ready = [model.cpu().eval() for model in models]
     return ready[0] if len(ready) == 1 else Ensemble(ready).eval()
+
+
+def _asks(config: LFormerConfig, task: Task) -> bool:
+    """Whether a model of this shape puts out what a task asks for."""
+    return (config.outputs, config.distribution) == (task.outputs, task.distribution)
 
 
 def members_of(model: LFormer | Ensemble) -> list[LFormer]:

@@ -21,10 +21,13 @@ import torch
 from lformer import __version__, tasks
 from lformer.covariates import Coding, Covariates
 from lformer.estimators.base import LFormerEstimator
+from lformer.estimators.calibrating import CalibratedEstimator
+from lformer.estimators.conformal import Calibration
 from lformer.estimators.features import Features
 from lformer.estimators.folder import is_weights
 from lformer.estimators.forecast import LFormerForecaster, LFormerInterpolator, record_task
 from lformer.estimators.horizon import as_text, check_horizon, is_duration
+from lformer.estimators.intervals import IntervalEstimator
 from lformer.estimators.plain import (
     array,
     different,
@@ -50,11 +53,12 @@ from lformer.panel.stamps import UNITS
 from lformer.panel.zones import read_zone
 from lformer.tasks import Task
 
-FORMAT = 5
+FORMAT = 6
 PARTS = (
-    "format", "class", "versions", "parameters", "config", "members", "features", "task", "fitted", "columns",
-    "weights",
+    "format", "class", "versions", "parameters", "config", "members", "features", "task", "fitted", "calibration",
+    "columns", "weights",
 )  # fmt: skip
+MOST_EDGES = 16  # between bins of a calibration
 OPTIONAL_COLUMNS = ("channel", "value", "time_format", "time_zone")
 
 
@@ -90,12 +94,21 @@ class Stored(NamedTuple):
     bytes: int
 
 
+class Calibrated(NamedTuple):
+    """A calibration without its thresholds, which are kept among the weights."""
+
+    groups: int
+    edges: tuple[float, ...]
+    series: int
+
+
 class Description(NamedTuple):
     """What `estimator.json` says."""
 
     estimator: LFormerEstimator  # without its model
     config: LFormerConfig  # of the model, or of each member of an ensemble
     members: int  # of the ensemble; 0 for a model that is none
+    calibration: Calibrated | None  # what is kept of a calibration beside its thresholds
     columns: dict[str, Any] | None  # how its data lay in a table
     weights: Stored
 
@@ -134,9 +147,16 @@ def describe(estimator: LFormerEstimator, columns: Mapping[str, Any] | None, wei
         },
         "task": {"shift": list(estimator.task_.shift), "scale": list(estimator.task_.scale)},
         "fitted": {key: plain(getattr(estimator, key), key) for key in (*KINDS[name].found, *FITTED)},
+        "calibration": _describe_calibration(estimator.calibration_),
         "columns": None if columns is None else dict(columns),
         "weights": weights._asdict(),
     }
+
+
+def _describe_calibration(found: Calibration | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {"groups": len(found.counts), "edges": [float(edge) for edge in found.edges], "series": found.series}
 
 
 def _kept(kind: type[LFormerEstimator]) -> list[str]:
@@ -169,7 +189,12 @@ def rebuild(found: dict[str, Any]) -> Description:
         setattr(estimator, key, _READ_FITTED[key](value, key))
     _require_agreement(estimator, config)
     return Description(
-        estimator, config, whole(found["members"], "members"), _columns(found["columns"]), _weights(found["weights"])
+        estimator,
+        config,
+        whole(found["members"], "members"),
+        _calibration(kind, config, found["calibration"]),
+        _columns(found["columns"]),
+        _weights(found["weights"]),
     )
 
 
@@ -274,7 +299,25 @@ def _task(kind: Kind, config: LFormerConfig, stored: Any) -> Task:
     if bool(scale) == ("classes_" in kind.found):
         raise ValueError("the scale of the answers is missing" if not scale else "classes have no scale")
     task = kind.task(config.outputs)
+    if config.distribution != "point":
+        if not issubclass(kind.estimator, IntervalEstimator):
+            raise ValueError(f"{kind.estimator.__name__} answers with no distribution; got {config.distribution!r}")
+        task = tasks.distributed(task, config.distribution)
     return replace(tasks.in_own_units(task) if config.series_scale else task, shift=shift, scale=scale)
+
+
+def _calibration(kind: Kind, config: LFormerConfig, stored: Any) -> Calibrated | None:
+    """Outputs have a threshold each; of classes there is one for all, too."""
+    if stored is None:
+        return None
+    stored = fields(stored, "calibration", Calibrated._fields)
+    groups = config.outputs + ("classes_" in kind.found)
+    if not issubclass(kind.estimator, CalibratedEstimator) or whole(stored["groups"], "groups") != groups:
+        raise ValueError(f"a calibration of {short(stored['groups'])} groups where the rest of the file needs {groups}")
+    edges = tuple(positive(edge, "edges") for edge in entries(stored["edges"], "edges"))
+    if list(edges) != sorted(set(edges)) or len(edges) > MOST_EDGES:
+        raise ValueError(f"edges must rise, and be at most {MOST_EDGES}; got {short(edges)}")
+    return Calibrated(groups, edges, whole(stored["series"], "series", least=1))
 
 
 def _classes(stored: Any, name: str) -> Array:

@@ -9,22 +9,22 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from lformer.estimators.base import LFormerEstimator
+from lformer.estimators.calibrating import CalibratedEstimator
 from lformer.estimators.eval_set import Part, joined_parts, named, pair
 from lformer.estimators.pretraining import LFormerPretrainer
 from lformer.panel import Panel
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FineTunedEstimator(LFormerEstimator):
-    """What estimators with targets have beyond `LFormerEstimator`.
+class FineTunedEstimator(CalibratedEstimator):
+    """What estimators with targets have beyond `CalibratedEstimator`.
 
     Args:
         pretrained: a fitted `LFormerPretrainer`, or the folder of a saved one. Channels, unit of time, scales and the
             coding of covariates are then its own, and so are the weights that training starts from, but for the head.
             Both must have the same width, depth, heads, neighbours and streaming. A clone keeps it as it is; a saved
             model does without it, and comes back with None.
-        others: see `LFormerEstimator`.
+        others: see `CalibratedEstimator`.
     """
 
     pretrained: LFormerPretrainer | str | Path | None = None

@@ -17,11 +17,13 @@ from torch import Tensor
 
 from lformer import tasks
 from lformer.arrays import check_word
-from lformer.estimators.base import LFormerEstimator, all_or_nothing, scale_of
+from lformer.estimators.base import all_or_nothing, scale_of
+from lformer.estimators.calibrating import Told, split
 from lformer.estimators.horizon import Horizon, check_horizon, in_unit
 from lformer.estimators.inputs import require_dates
+from lformer.estimators.intervals import IntervalEstimator
 from lformer.estimators.naive import RULES, in_deviations, naive
-from lformer.estimators.own_units import fit_start, in_own_units, wants_own_scale, widened
+from lformer.estimators.own_units import fit_start, in_own_units, own_sizes, wants_own_scale, widened
 from lformer.evaluate import evaluate, predict
 from lformer.hiding import hide, random_rows
 from lformer.nn import LFormer, LFormerConfig
@@ -36,6 +38,7 @@ from lformer.parts import PanelPart, Splits, Targets, sampled
 from lformer.scaling import Scale
 from lformer.tasks import Task
 
+BINS = (0.125, 0.25, 0.5)  # where bins of the time ahead meet, as shares of the trained reach
 ROUNDING = 1e-6  # share of the trained reach by which a query may seem to lie beyond it
 
 
@@ -44,7 +47,7 @@ class ExtrapolationWarning(UserWarning):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _RecordEstimator(LFormerEstimator):
+class _RecordEstimator(IntervalEstimator):
     """What the two share: copies with hidden rows in training, queries in prediction."""
 
     n_copies: int = 4
@@ -76,23 +79,86 @@ class _RecordEstimator(LFormerEstimator):
             self._own = self.model_.config.series_scale
         copies = panel[np.tile(np.arange(len(panel)), self.n_copies)]
         nothing = Targets(values=np.zeros((0, len(panel.channels)), np.float32), at="queries")
-        return self._fit(copies, nothing, record_task(self._task_name, len(panel.channels)))
+        return self._fit(copies, nothing, self._distributed(record_task(self._task_name, len(panel.channels))))
 
-    def predict(self, X: Any, query_times: Any = None) -> list[Array]:
-        """The values at the times asked for.
+    def predict(self, X: Any, query_times: Any = None, return_std: bool = False) -> Any:
+        """The values at the times asked for: means, or medians of quantiles.
 
         Args:
             X: the series.
             query_times: (Q,) for all series, or a list of (Q_i,), one per series; stamps as those of X, in any order.
+            return_std: also return the deviations, in a list of its own; needs uncertainty="gaussian".
 
         Returns:
             (Q_i, C) of each series in the order of its query times, channels in their units and the order of training.
         """
-        part = self._queries(X, query_times)
-        assert part.targets.lengths is not None
+        told = self._told(self._queries(X, query_times))
+        return (self._point(told), self._deviation(told)) if return_std else self._point(told)
+
+    def predict_quantiles(self, X: Any, query_times: Any = None, q: Any = (0.05, 0.5, 0.95)) -> list[Array]:
+        """(Q_i, C, J) of each series for shares q (J,), (Q_i, C) for a single one; needs `uncertainty`.
+
+        They are what the model thinks, and promise nothing; `predict_interval` covers as often as it says.
+        """
+        found: list[Array] = self._quantiles(self._told(self._queries(X, query_times)), q)
+        return found
+
+    def predict_interval(self, X: Any, query_times: Any = None, coverage: float = 0.9) -> list[Array]:
+        """(Q_i, C, 2) of each series, lower and upper ends, after `calibrate`.
+
+        Of a new series like those of `calibrate`, asked in the same way, the value of a channel at a time drawn from
+        those asked for lies inside with this probability at least. This is an average over series and times, for each
+        channel, not for all times of a series at once. Intervals of forecasts are calibrated in bins of the time since
+        the last row, so they may widen with it; those of series on their own scale go with the spread of the series.
+        """
+        found: list[Array] = self._interval(self._told(self._queries(X, query_times)), coverage)
+        return found
+
+    def calibrate(self, X: Any, y: Any = None, query_times: Any = None, groups: Any = None) -> Self:
+        """Learn how wide intervals must be, from series that training has not seen.
+
+        Args:
+            X: the series. Alone, rows of them are hidden and asked for as in `score`.
+            y: (Q_i, C) values of each series at the query times, NaN where there is none, if you ask otherwise than
+                `score` does; X are then the rows that are known when you ask.
+            query_times: as in `predict`, together with y.
+            groups: (n,) the subject of each series, if some have several; it is then subjects that count.
+        """
+        check_is_fitted(self, "model_")
+        if (y is None) != (query_times is None):
+            raise ValueError("y and query_times go together: the values at the times asked for. Give both, or neither.")
+        if y is None:
+            part, truth, used = self._with_unseen_values(X)
+            groups = None if groups is None else np.asarray(groups)[used]
+        else:
+            part = self._queries(X, query_times)
+            truth = _values_at(part, y)
+        told = self._told(part)
+        return self._calibrate(told, self._scores(told, truth), groups)
+
+    def _calibrate_on(self, held: Any) -> None:
+        super()._calibrate_on(held if held is None else held[:1])  # `fit` ignores y
+
+    def _told(self, part: PanelPart) -> Told:
+        asked = part.targets
+        assert asked.lengths is not None
+        assert asked.times is not None
         with self._answering() as model:
             answers = predict(model, self.task_, part, self.batch_size)
-        return [self._decode(a[:n]) for a, n in zip(answers, part.targets.lengths, strict=True)]
+        found = [self.task_.decode(a[:n]).numpy() for a, n in zip(answers, asked.lengths, strict=True)]
+        flat = np.concatenate(found)
+        if self.model_.config.series_scale:
+            size = np.repeat(own_sizes(self.model_, part, self.batch_size), asked.lengths, axis=0)
+        else:
+            size = np.ones((len(flat), self.task_.outputs))
+        ahead = asked.times - np.repeat(_last_times(part.panel), asked.lengths)
+        return Told(flat, size * np.asarray(self.task_.scale), asked.lengths, ahead)
+
+    def _shaped(self, flat: Array, told: Told) -> list[Array]:
+        return split(flat, told.lengths)
+
+    def _names(self) -> list[str]:
+        return [f"channel {name!r}" for name in self.features_.channels]
 
     def _queries(self, X: Any, query_times: Any) -> PanelPart:
         """Series and the times asked for, as something to be answered."""
@@ -118,7 +184,11 @@ class _RecordEstimator(LFormerEstimator):
         check_is_fitted(self, "model_")
         part = self._with_hidden_rows(X)
         with self._answering() as model:
-            return -evaluate(model, self.task_, part, self.batch_size)[self.task_.monitor]
+            return -evaluate(model, self.task_, part, self.batch_size)[self._scored()]
+
+    def _scored(self) -> str:
+        """The metric of `score` and `compare`, which is of points whatever the model says beside them."""
+        return "mse_own" if self.model_.config.series_scale else "mse_unseen"
 
     def baseline_score(self, X: Any, y: None = None) -> float:
         """What `score` would be with the best of the simple rules that `compare` knows."""
@@ -133,7 +203,7 @@ class _RecordEstimator(LFormerEstimator):
         check_is_fitted(self, "model_")
         part = self._with_hidden_rows(X)
         with self._answering() as model:
-            scores = {type(self).__name__: -evaluate(model, self.task_, part, self.batch_size)[self.task_.monitor]}
+            scores = {type(self).__name__: -evaluate(model, self.task_, part, self.batch_size)[self._scored()]}
         part, task = in_deviations(part, self.task_, scale_of(self.model_))
         rules = {name: naive(name, task.outputs, task) for name in RULES[task.name]}
         for rule in rules.values():
@@ -141,20 +211,37 @@ class _RecordEstimator(LFormerEstimator):
         if (fitted := getattr(self, "_naive", None)) is not None:
             rules = fitted.rules
         return scores | {
-            name: -evaluate(rule, task, part, self.batch_size)[task.monitor] for name, rule in rules.items()
+            name: -evaluate(rule, task, part, self.batch_size)[self._scored()] for name, rule in rules.items()
         }
 
     def _with_hidden_rows(self, X: Any) -> PanelPart:
         """Series of X with some of their rows hidden, always the same ones, and asked for."""
-        panel = _informed(self.features_.match(self._series(X)))
-        panel = panel[self._usable(panel)].compact()
-        if not len(panel):
-            raise ValueError("no series has rows to hide, so there is nothing to compare with.")
-        scale = scale_of(self.model_)
+        (panel, _), scale = self._with_rows_to_hide(X), scale_of(self.model_)
         shown, asked = self._hide(panel, scale, seed=0, copies=1)
         if self.model_.config.series_scale:
             asked = in_own_units(asked, panel, scale, typical_spread(self.model_))
         return self._part(shown, asked)
+
+    def _with_unseen_values(self, X: Any) -> tuple[PanelPart, Array, Array]:
+        """The same, and the values (M, C) as they are, also wild ones, NaN where there is none or it is shown.
+
+        Also (n,) bool, the series of X that have rows to hide.
+        """
+        panel, used = self._with_rows_to_hide(X)
+        hidden, asked = self._masks(panel, seed=0, copies=1)
+        shown, targets = hide(panel, hidden, "query")
+        targets = _only(targets, asked)
+        assert targets.given is not None
+        known = ~targets.given if targets.observed is None else targets.observed & ~targets.given
+        return self._part(shown, targets), np.where(known, targets.values.astype(np.float64), np.nan), used
+
+    def _with_rows_to_hide(self, X: Any) -> tuple[Panel, Array]:
+        """The series of X that have rows to hide, and which they are, (n,) bool."""
+        panel = _informed(self.features_.match(self._series(X)))
+        used = self._usable(panel)
+        if not used.any():
+            raise ValueError("no series has rows to hide, so there is nothing to compare with.")
+        return panel[used].compact(), used
 
     def _asked(self, panel: Panel) -> Panel:
         """The series that have rows to hide, without rows in which nothing was observed."""
@@ -174,7 +261,7 @@ class _RecordEstimator(LFormerEstimator):
 
     def _decode(self, outputs: Tensor) -> Array:
         """Values in the units of their channels."""
-        return self.task_.decode(outputs).numpy()
+        return self.task_.decode(outputs).numpy()[..., : self.task_.outputs]
 
     def _prepare(
         self, panel: Panel, targets: Targets, task: Task, scale: Scale, seed: int
@@ -247,7 +334,8 @@ class LFormerInterpolator(_RecordEstimator):
             that predicts the observations of a series better.
         series_scale: whether each series is read in units of its own level, spread and season, and its errors are
             counted in its spread; "auto" if training series differ much in size, or a calendar tells of seasons.
-        others: see `LFormerEstimator`.
+        uncertainty: what the model says beside the values themselves, see `IntervalEstimator`.
+        others: see `CalibratedEstimator`.
 
     Example:
         >>> import numpy as np
@@ -290,7 +378,8 @@ class LFormerForecaster(_RecordEstimator):
         series_scale: whether each series is read in units of its own level, spread and season, and its errors are
             counted in its spread; "auto" if training series differ much in size, or a calendar tells of seasons. A
             streaming model cannot.
-        others: see `LFormerEstimator`.
+        uncertainty: what the model says beside the values themselves, see `IntervalEstimator`.
+        others: see `CalibratedEstimator`.
 
     Example:
         >>> import numpy as np
@@ -308,6 +397,10 @@ class LFormerForecaster(_RecordEstimator):
 
     if TYPE_CHECKING:
         reach_: float
+
+    def _edges(self) -> Array:
+        """Of bins of the time since the last row, in which errors grow: shares of what training looked ahead."""
+        return self.reach_ * np.array(BINS)
 
     def _usable(self, panel: Panel) -> Array:
         return _last_times(panel) > panel.first_times()
@@ -421,6 +514,25 @@ def _only(targets: Targets, wanted: Array) -> Targets:
     flat = {name: getattr(targets, name) for name in ("values", "observed", "given", "times")}
     kept = {name: array[wanted] for name, array in flat.items() if array is not None}
     return replace(targets, first=first, lengths=ends - first, **kept)
+
+
+def _values_at(part: PanelPart, y: Any) -> Array:
+    """(M, C) of all queries, from (Q_i, C) of each series, or (Q_i,) of one channel."""
+    lengths, C = part.targets.lengths, len(part.panel.channels)
+    assert lengths is not None
+    tables = [np.asarray(one, np.float64) for one in y]
+    tables = [one[:, None] if one.ndim == 1 and C == 1 else one for one in tables]
+    if len(tables) != len(lengths):
+        raise ValueError(f"y must have values for each of the {len(lengths)} series; got {len(tables)}.")
+    for name, table, n in zip(part.panel.ids.tolist(), tables, lengths.tolist(), strict=True):
+        if table.shape != (n, C):
+            raise ValueError(
+                f"y must be (query times, channels) of each series, ({n}, {C}) of {name!r}; got {table.shape}."
+            )
+    found = np.concatenate(tables)
+    if np.isinf(found).any():
+        raise ValueError("y must be finite numbers, or NaN where there is no value; it contains infinity.")
+    return found
 
 
 def _clocks(panel: Panel, query_times: Any, calendar: Calendar) -> list[Array]:

@@ -13,13 +13,15 @@ import numpy as np
 import torch
 
 from lformer.batch import IrregularBatch
+from lformer.evaluate import as_precise
 from lformer.metrics import targets_of, unseen_targets, weigh
 from lformer.nn import LFormer
+from lformer.nn.ensemble import Ensemble
 from lformer.nn.own_scale import OwnScale
 from lformer.nn.recent import Asked, RecentMeans
 from lformer.nn.rows import fit_clock
 from lformer.panel import Array, Panel
-from lformer.parts import Targets
+from lformer.parts import PanelPart, Targets
 from lformer.scaling import Scale
 from lformer.tasks import Task
 
@@ -29,6 +31,7 @@ ALONE = 1.0  # the same where levels do not differ: spreads apart by the factor 
 FEW = 4  # values that say little of a spread
 WIDER = 10.0  # how far beyond the range of training a value of a larger series may lie
 SMALLEST = 0.2  # of the typical spread: steadier series count as if they had it, lest those that never change count all
+STEADIEST = 0.02  # of the typical spread: intervals of series that never changed are as wide as if they had it
 READ = 256  # series read at once
 
 
@@ -99,6 +102,20 @@ def in_own_units(asked: Targets, series: Panel, scale: Scale, typical: torch.Ten
     assert asked.lengths is not None
     least, most = (np.repeat(scale.shift + scale.scale * one.numpy(), asked.lengths, axis=0) for one in (low, high))
     return replace(asked, values=np.clip(asked.values, least, most).astype(asked.values.dtype), weights=weights)
+
+
+@torch.no_grad()
+def own_sizes(model: LFormer | Ensemble, part: PanelPart, batch_size: int) -> Array:
+    """(n, C) the spread of what is shown of each series, in training deviations, and at least `STEADIEST`."""
+    rows = (model.models[0] if isinstance(model, Ensemble) else model).rows
+    found: Array = np.empty((len(part), len(part.panel.channels)))
+    for batch in part.batches(batch_size):
+        own = rows(as_precise(batch, rows)).own
+        assert own is not None
+        assert rows.own is not None
+        assert batch.index is not None
+        found[batch.index.numpy()] = torch.maximum(own.spread, STEADIEST * rows.own.typical).double().numpy()
+    return found
 
 
 def fit_start(model: LFormer, task: Task, batches: list[IrregularBatch]) -> None:

@@ -15,10 +15,13 @@ from torch import Tensor
 
 from lformer import tasks
 from lformer.estimators.base import all_or_nothing, mean_and_deviation
+from lformer.estimators.calibrating import Told, split
+from lformer.estimators.class_sets import SetEstimator, class_scores
 from lformer.estimators.classes import ClassSettings
 from lformer.estimators.eval_set import Part, codes
 from lformer.estimators.fine_tuning import FineTunedEstimator
 from lformer.estimators.inputs import goes_by_id, series_weights
+from lformer.estimators.intervals import IntervalEstimator
 from lformer.panel import Array, Panel
 from lformer.parts import Targets
 
@@ -32,7 +35,7 @@ class _PointEstimator(FineTunedEstimator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LFormerPointClassifier(ClassSettings, _PointEstimator):
+class LFormerPointClassifier(ClassSettings, _PointEstimator, SetEstimator):
     """Which class each row of a series belongs to.
 
     Args:
@@ -92,6 +95,28 @@ class LFormerPointClassifier(ClassSettings, _PointEstimator):
         """(L_i,) of each series, the likeliest class of each row."""
         return [self.classes_[proba.argmax(axis=1)] for proba in self.predict_proba(X)]
 
+    def calibrate(self, X: Any, y: Any, groups: Any = None) -> Self:
+        """Learn how large sets must be, from series that training has not seen and the classes of their rows.
+
+        `groups`: (n,) the subject of each series, see `LFormerClassifier.calibrate`.
+        """
+        check_is_fitted(self, "model_")
+        labels, probability = _labels(self._series(X), X, y), self.predict_proba(X)
+        flat, lengths = np.concatenate(probability), np.array([len(one) for one in probability])
+        told = Told(flat, flat, lengths, np.zeros(len(flat)))
+        return self._calibrate(told, class_scores(flat, codes(labels, self.classes_)), groups)
+
+    def predict_set(self, X: Any, coverage: float = 0.9, by_class: bool = False) -> list[Array]:
+        """(L_i, classes) bool of each series, which classes are in the set of each row, in the order of `classes_`.
+
+        Of a new series like those of `calibrate`, the class of a row drawn at random is in the set with this
+        probability at least; this is an average over series and rows. See `LFormerClassifier.predict_set`.
+        """
+        check_is_fitted(self, "model_")
+        probability = self.predict_proba(X)
+        told = self._set(np.concatenate(probability), coverage, by_class)
+        return split(told, np.array([len(one) for one in probability]))
+
     def score(self, X: Any, y: Any) -> float:
         """The accuracy over all rows of all series."""
         check_is_fitted(self, "model_")
@@ -104,8 +129,12 @@ class LFormerPointClassifier(ClassSettings, _PointEstimator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LFormerPointRegressor(_PointEstimator):
+class LFormerPointRegressor(_PointEstimator, IntervalEstimator):
     """Numbers of each row of a series, one or several; NaN in the targets means that there is none.
+
+    Args:
+        uncertainty: what the model says beside the answer itself, see `IntervalEstimator`.
+        others: as for `LFormerPointClassifier`, but for those of `ClassSettings`.
 
     Example:
         >>> import numpy as np
@@ -136,13 +165,52 @@ class LFormerPointRegressor(_PointEstimator):
             raise ValueError(f"y holds no observed value for outputs {empty}: every number is NaN.")
         weights = series_weights(sample_weight, panel, isinstance(X, Panel))
         targets = Targets(values=np.where(known, table, 0.0), at="rows", observed=known, weights=weights)
-        task = tasks.regress_points(table.shape[1], *mean_and_deviation(table))
+        task = self._distributed(tasks.regress_points(table.shape[1], *mean_and_deviation(table)))
         return self._fit(*self._validated(_with_targets(panel, targets), eval_set, _where_known), task)
 
-    def predict(self, X: Any) -> list[Array]:
-        """(L_i,) or (L_i, K) of each series, as the targets were, rows as in X."""
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """(L_i,) or (L_i, K) of each series, as the targets were, rows as in X: means, or medians of quantiles.
+
+        With `return_std`, a list of their deviations, too; needs uncertainty="gaussian".
+        """
         check_is_fitted(self, "model_")
-        return [self._decode(outputs) for outputs in self._answers(X, self.task_)]
+        told = self._told(X)
+        return (self._point(told), self._deviation(told)) if return_std else self._point(told)
+
+    def predict_quantiles(self, X: Any, q: Any = (0.05, 0.5, 0.95)) -> list[Array]:
+        """(L_i, J) or (L_i, K, J) of each series for shares q (J,), without J for a single one; needs `uncertainty`."""
+        check_is_fitted(self, "model_")
+        found: list[Array] = self._quantiles(self._told(X), q)
+        return found
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> list[Array]:
+        """(L_i, 2) or (L_i, K, 2) of each series, lower and upper ends, after `calibrate`.
+
+        Of a new series like those of `calibrate`, the number of a row drawn at random lies inside with this probability
+        at least, each output for itself. This is an average over series and rows, not for all rows of a series at once.
+        """
+        check_is_fitted(self, "model_")
+        found: list[Array] = self._interval(self._told(X), coverage)
+        return found
+
+    def calibrate(self, X: Any, y: Any, groups: Any = None) -> Self:
+        """Learn how wide intervals must be, from series that training has not seen and the numbers of their rows.
+
+        `groups`: (n,) the subject of each series, see `LFormerRegressor.calibrate`.
+        """
+        check_is_fitted(self, "model_")
+        truth, _ = _known(_numbers(self._series(X), X, y))
+        told = self._told(X)
+        return self._calibrate(told, self._scores(told, truth), groups)
+
+    def _told(self, X: Any) -> Told:
+        found = [self.task_.decode(outputs).numpy() for outputs in self._answers(X, self.task_)]
+        flat = np.concatenate(found)
+        lengths = np.array([len(one) for one in found])
+        return Told(flat, np.tile(self.task_.scale, (len(flat), 1)), lengths, np.zeros(len(flat)))
+
+    def _shaped(self, flat: Array, told: Told) -> list[Array]:
+        return split(flat[:, 0] if self._flat else flat, told.lengths)
 
     def score(self, X: Any, y: Any) -> float:
         """R² over all rows that have a target; the mean over the outputs if there are several."""
@@ -155,7 +223,7 @@ class LFormerPointRegressor(_PointEstimator):
 
     def _decode(self, outputs: Tensor) -> Array:
         """Numbers in the units of the targets, without the last axis if they had none."""
-        numbers = self.task_.decode(outputs).numpy()
+        numbers = self.task_.decode(outputs).numpy()[..., : self.task_.outputs]
         return numbers[..., 0] if self._flat else numbers
 
 

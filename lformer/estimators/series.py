@@ -14,10 +14,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from lformer import tasks
 from lformer.estimators.base import all_or_nothing, mean_and_deviation
+from lformer.estimators.calibrating import Told
+from lformer.estimators.class_sets import SetEstimator, class_scores
 from lformer.estimators.classes import ClassSettings
 from lformer.estimators.eval_set import Part, codes
 from lformer.estimators.fine_tuning import FineTunedEstimator
 from lformer.estimators.inputs import as_panel, goes_by_id, series_weights
+from lformer.estimators.intervals import IntervalEstimator
 from lformer.nn import LFormerConfig
 from lformer.nn.summaries import FEATURES
 from lformer.panel import Array, Panel
@@ -65,7 +68,7 @@ class _SeriesEstimator(FineTunedEstimator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator):  # type: ignore[misc]
+class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator, SetEstimator):  # type: ignore[misc]
     """Which class a series belongs to.
 
     Args:
@@ -76,6 +79,7 @@ class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator):  # ty
             does. "auto" if there are ten series for each of these numbers: few series would learn them by heart.
         pretrained: an `LFormerPretrainer` that was fitted on more series, without classes, or the folder of a saved
             one; see `FineTunedEstimator`.
+        calibration_fraction: see `CalibratedEstimator`.
         others: see `LFormerEstimator`.
 
     Example:
@@ -131,6 +135,32 @@ class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator):  # ty
         check_is_fitted(self, "model_")
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
+    def calibrate(self, X: Any, y: Any, groups: Any = None) -> Self:
+        """Learn how large sets must be, from series that training has not seen and their classes, as in `fit`.
+
+        `groups`: (n,) the subject of each series, if some have several; it is then subjects that count, and new ones
+        for whom sets cover as often as they say.
+        """
+        check_is_fitted(self, "model_")
+        probability, labels = self.predict_proba(X), _labels(self._series(X), X, y)
+        n = len(labels)
+        told = Told(probability, probability, np.ones(n, int), np.zeros(n))
+        return self._calibrate(told, class_scores(probability, codes(labels, self.classes_)), groups)
+
+    def predict_set(self, X: Any, coverage: float = 0.9, by_class: bool = False) -> Array:
+        """(n, classes) bool, which classes are in the set of each series, in the order of `classes_`.
+
+        Of new series like those of `calibrate`, the class is in the set with this probability at least. A set holds all
+        classes that are likely enough, the likeliest always; see `lformer.estimators.class_sets`.
+
+        Args:
+            X: the series.
+            coverage: from 0.001 to 0.999.
+            by_class: whether to promise it for the series of each class, also a rare one; else over all of them.
+        """
+        check_is_fitted(self, "model_")
+        return self._set(self.predict_proba(X), coverage, by_class)
+
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The accuracy; targets and weights are aligned as in `fit`."""
         return float(super().score(X, *_both_aligned(X, y, sample_weight)))
@@ -141,8 +171,11 @@ class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator):  # ty
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LFormerRegressor(RegressorMixin, _SeriesEstimator):  # type: ignore[misc]
+class LFormerRegressor(RegressorMixin, _SeriesEstimator, IntervalEstimator):  # type: ignore[misc]
     """Numbers of a series, one or several. Arguments as for `LFormerClassifier`, but for those of `ClassSettings`.
+
+    Args:
+        uncertainty: what the model says beside the answer itself, see `IntervalEstimator`.
 
     Example:
         >>> import numpy as np
@@ -173,7 +206,7 @@ class LFormerRegressor(RegressorMixin, _SeriesEstimator):  # type: ignore[misc]
         panel = self._series(X, reset=True)
         table, self._flat = _table(panel, X, y)
         weights = series_weights(sample_weight, panel, isinstance(X, Panel))
-        task = tasks.regress(table.shape[1], *mean_and_deviation(table))
+        task = self._distributed(tasks.regress(table.shape[1], *mean_and_deviation(table)))
         targets = Targets(values=table, at="series", weights=weights)
 
         def read(panel: Panel, X: Any, y: Any) -> Part:
@@ -181,10 +214,49 @@ class LFormerRegressor(RegressorMixin, _SeriesEstimator):  # type: ignore[misc]
 
         return self._fit(*self._validated((panel, targets), eval_set, read), task)
 
-    def predict(self, X: Any) -> Array:
-        """(n,) or (n, outputs), as the targets were."""
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """(n,) or (n, outputs), as the targets were: the mean, or the median of quantiles.
+
+        With `return_std`, the deviations of the same shape, too; needs uncertainty="gaussian".
+        """
         check_is_fitted(self, "model_")
-        return self._decode(torch.stack(self._answers(X, self.task_)))
+        told = self._told(X)
+        return (self._point(told), self._deviation(told)) if return_std else self._point(told)
+
+    def predict_quantiles(self, X: Any, q: Any = (0.05, 0.5, 0.95)) -> Array:
+        """(n, J) or (n, outputs, J) for shares q (J,), without J for a single one: what the model thinks.
+
+        It needs `uncertainty`, and promises nothing: intervals that cover as often as they say are `predict_interval`.
+        """
+        check_is_fitted(self, "model_")
+        return np.asarray(self._quantiles(self._told(X), q))
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
+        """(n, 2) or (n, outputs, 2), lower and upper ends, after `calibrate`.
+
+        Of new series like those of `calibrate`, the number lies inside with this probability at least; each output for
+        itself. Without `uncertainty` all intervals are equally wide, with it those of difficult series are wider.
+        """
+        check_is_fitted(self, "model_")
+        return np.asarray(self._interval(self._told(X), coverage))
+
+    def calibrate(self, X: Any, y: Any, groups: Any = None) -> Self:
+        """Learn how wide intervals must be, from series that training has not seen and their numbers, as in `fit`.
+
+        `groups`: (n,) the subject of each series, if some have several; it is then subjects that count, and new ones
+        for whom intervals cover as often as they say.
+        """
+        check_is_fitted(self, "model_")
+        told = self._told(X)
+        return self._calibrate(told, self._scores(told, _table(self._series(X), X, y)[0]), groups)
+
+    def _told(self, X: Any) -> Told:
+        numbers = self.task_.decode(torch.stack(self._answers(X, self.task_))).numpy()
+        n = len(numbers)
+        return Told(numbers, np.tile(self.task_.scale, (n, 1)), np.ones(n, int), np.zeros(n))
+
+    def _shaped(self, flat: Array, told: Told) -> Array:
+        return flat[:, 0] if self._flat else flat
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R²; targets and weights are aligned as in `fit`."""
@@ -192,7 +264,7 @@ class LFormerRegressor(RegressorMixin, _SeriesEstimator):  # type: ignore[misc]
 
     def _decode(self, outputs: torch.Tensor) -> Array:
         """Numbers in the units of the targets, without the last axis if they had none."""
-        numbers = self.task_.decode(outputs).numpy()
+        numbers = self.task_.decode(outputs).numpy()[..., : self.task_.outputs]
         return numbers[..., 0] if self._flat else numbers
 
 

@@ -12,6 +12,7 @@ from lformer.nn import LFormer
 NEW = ("head.", "pool.", "persistence.", "summaries.")  # what another kind of answer needs of its own
 FREE = (
     "outputs",
+    "distribution",
     "answer",
     "head_layers",
     "pooling",

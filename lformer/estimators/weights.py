@@ -9,26 +9,32 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as from_bytes
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from lformer.estimators.description import Description
+from lformer.estimators.conformal import GRID, Calibration
+from lformer.estimators.description import Calibrated, Description
 from lformer.estimators.folder import ESTIMATOR
 from lformer.nn import LFormer, LFormerConfig
 from lformer.nn.ensemble import Ensemble
 from lformer.sealed import DamagedError
 
 LARGEST = 2**24  # bytes of a header
+THRESHOLDS, COUNTS = "calibration.thresholds", "calibration.counts"
 NAMES = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64"}  # of safetensors
 POSITIVE = ("rows.scale", "rows.interval", "rows.span", "own.typical", "season.ridge")  # buffers of rows
 ADVICE = "Copy the whole folder of the saved model again, or take it from a backup."
 
 
-def read_model(path: Path, described: Description) -> LFormer | Ensemble:
-    """The model that is described, with the weights of a file, which must be the ones that were saved with it."""
+def read_model(path: Path, described: Description) -> tuple[LFormer | Ensemble, Calibration | None]:
+    """The model that is described, with the weights of a file, which must be the ones that were saved with it.
+
+    The thresholds of a calibration are in the same file, so that both are always of one `save`.
+    """
     stored = described.weights
     with path.open("rb") as stream:
         held = os.fstat(stream.fileno()).st_size
@@ -43,12 +49,13 @@ def read_model(path: Path, described: Description) -> LFormer | Ensemble:
         tensors = from_bytes(content)
     except (SafetensorError, ValueError, RuntimeError) as error:
         raise DamagedError(f"{path} is damaged ({error}). {ADVICE}") from error
-    if reason := unsound(tensors):
+    calibration = take_calibration(tensors, described.calibration)
+    if reason := unsound(tensors) or unsound_calibration(calibration):
         raise ValueError(f"{path} holds no weights of a fitted model: {reason}. {ADVICE}")
     with _Unfilled():
         model = _build(described.config, described.members)
     model.load_state_dict(tensors)
-    return model.eval()
+    return model.eval(), calibration
 
 
 def _other(path: Path, why: str) -> DamagedError:
@@ -68,6 +75,33 @@ def unsound(tensors: Mapping[str, Tensor]) -> str:
             return f"{name} is not finite"
         elif (part in POSITIVE or last == "first_interval") and (tensor <= 0).any():
             return f"{name} is not greater than 0"
+    return ""
+
+
+def calibration_tensors(found: Calibration | None) -> dict[str, Tensor]:
+    """What is kept of a calibration among the weights, by name."""
+    if found is None:
+        return {}
+    return {THRESHOLDS: torch.from_numpy(found.thresholds.copy()), COUNTS: torch.from_numpy(found.counts.copy())}
+
+
+def take_calibration(tensors: dict[str, Tensor], described: Calibrated | None) -> Calibration | None:
+    """The calibration that is described, whose tensors are taken away from those of the model."""
+    if described is None:
+        return None
+    found, counts = (tensors.pop(name).numpy() for name in (THRESHOLDS, COUNTS))
+    return Calibration(thresholds=found, counts=counts, edges=np.array(described.edges), series=described.series)
+
+
+def unsound_calibration(found: Calibration | None) -> str:
+    """What thresholds cannot be; empty if there is nothing."""
+    if found is None:
+        return ""
+    rising = found.thresholds[..., :-1] <= found.thresholds[..., 1:]  # False where one is not a number
+    if not rising.all() or not bool((found.thresholds >= 0).all()):
+        return "the thresholds of its calibration are negative, or do not rise"
+    if not bool(((found.counts >= 0) & (found.counts <= found.series)).all()):
+        return f"its calibration counts more than its {found.series} series, or fewer than none"
     return ""
 
 
@@ -105,6 +139,10 @@ def _require_fit(header: dict[str, str], described: Description, path: Path) -> 
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise ValueError(f"{path.with_name(ESTIMATOR)} has a config of no possible model: {error}") from error
     shapes = {name: _shape(tensor.shape, NAMES.get(tensor.dtype, tensor.dtype)) for name, tensor in state.items()}
+    if (calibrated := described.calibration) is not None:
+        bins = len(calibrated.edges) + 1
+        shapes[THRESHOLDS] = _shape((calibrated.groups, bins, GRID - 1), "F64")
+        shapes[COUNTS] = _shape((calibrated.groups, bins), "I64")
     wrong = sorted(name for name in shapes.keys() | header.keys() if shapes.get(name) != header.get(name))
     if wrong:
         first = wrong[0]

@@ -1,4 +1,4 @@
-"""Ensemble: several models that answer as one, by the mean of their answers."""
+"""Ensemble: several models that answer as one, by the mean of their answers or the mixture of their distributions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lformer.batch import IrregularBatch
+from lformer.distributions import mixture
 from lformer.nn.lformer import LFormer, LFormerConfig, State
 
 
@@ -31,8 +32,8 @@ class Ensemble(nn.Module):
         return self.models[0].config
 
     def forward(self, batch: IrregularBatch) -> Tensor:
-        """(B, O), (B, L, O) or (B, Q, O) as `config.answer` says"""
-        return torch.stack([member(batch) for member in self.models]).mean(dim=0)
+        """(B, O), (B, L, O) or (B, Q, O) as `config.answer` says; O is `config.numbers`"""
+        return mixture(self.config.distribution, torch.stack([member(batch) for member in self.models]))
 
     def init_state(self, batch: int, static: Tensor | None = None) -> tuple[State, ...]:
         """The states before the first row of `batch` series, one per member; `static` as in `LFormer.init_state`."""
@@ -43,7 +44,8 @@ class Ensemble(nn.Module):
     ) -> tuple[Tensor, tuple[State, ...]]:
         """One row per series, as `LFormer.step`: (B, O) and the new states"""
         steps = [m.step(values, delta, state, marks) for m, state in zip(self.models, states, strict=True)]
-        return torch.stack([answer for answer, _ in steps]).mean(dim=0), tuple(state for _, state in steps)
+        told = mixture(self.config.distribution, torch.stack([answer for answer, _ in steps]))
+        return told, tuple(state for _, state in steps)
 
     @property
     def models(self) -> list[LFormer]:

@@ -248,8 +248,9 @@ def _explain_embedder(model: LFormer, call: Call) -> Obstacle | None:
         return Obstacle("dropout acts on the embedded rows", "dropout=0")
     if type(embedder) is not Embedder or embedder.time is not None or has_hooks(embedder):
         return Obstacle("the embedder does more than a linear map", 'embedder="linear", time_embedding="none"')
-    if not model.rows.plain or model.persistence is not None:
-        return Obstacle("rows or answers are more than values", 'rows="values", persistence="none"')
+    if not model.rows.plain or model.persistence is not None or model.config.distribution != "point":
+        advice = 'rows="values", persistence="none", distribution="point"'
+        return Obstacle("rows or answers are more than values", advice)
     if call.shape != embedder.shape or len(call.shape) > 1 or call.shape[0] > EMBEDDED:
         return Obstacle(f"rows have the shape {call.shape}", f"up to {EMBEDDED} channels have a kernel")
     reason = _explain_linear(embedder.value, (model.config.width, call.shape[0]), call)

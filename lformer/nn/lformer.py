@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lformer.batch import IrregularBatch, mean_interval
+from lformer.distributions import NUMBERS, Distribution, from_raw
 from lformer.nn import fusion
 from lformer.nn.attention import LayerState, LiquidGatedAttention, Mu, OutputGate, Rate, one_of
 from lformer.nn.dropout import Dropout
@@ -36,7 +37,9 @@ class LFormerConfig:
 
     Attributes:
         inputs: C, observed channels per row.
-        outputs: numbers per answer: classes, or targets.
+        outputs: O, numbers per answer: classes, or targets.
+        distribution: "point" answers each target with one number, "gaussian" and "quantiles" with several, which say
+            how sure it is, see `lformer.distributions`.
         answer: "series" pools the valid rows; "step" answers at every row; "query" at `batch.query_times`.
         rows: what a row holds: "values" (paper), "observed" or "carried", see `RowEncoder`.
         neighbours: on either side of a "carried" row, at how many moments it also shows what each channel did, so that
@@ -65,6 +68,7 @@ class LFormerConfig:
 
     inputs: int
     outputs: int
+    distribution: Distribution = "point"
     answer: Answer = "series"
     rows: Rows = "values"
     neighbours: int = 0
@@ -98,6 +102,7 @@ class LFormerConfig:
             "answer": Answer, "embedder": Embedding, "time_embedding": TimeEmbedding, "gate_norm": GateNorm,
             "first_interval": FirstInterval, "time_mixer": TimeMixer, "channel_mixer": ChannelMixer, "mu": Mu,
             "rate": Rate, "output_gate": OutputGate, "pooling": Pooling, "rows": Rows, "persistence": PersistenceKind,
+            "distribution": Distribution,
         }  # fmt: skip
         for name, allowed in choices.items():
             one_of(name, getattr(self, name), allowed)
@@ -131,6 +136,11 @@ class LFormerConfig:
             raise ValueError(
                 'persistence="recent" needs more of the past than the state of a causal model holds. Use "latest".'
             )
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers the model puts out for an answer: those of a distribution for each of `outputs`."""
+        return NUMBERS[self.distribution] * self.outputs
 
     def mixer(self) -> LiquidMixer:
         time_mixer: nn.Module
@@ -184,6 +194,8 @@ class State(NamedTuple):
 class LFormer(nn.Module):
     """The backbone with its head: `model(batch)` answers per series (B, O), per row (B, L, O) or query (B, Q, O).
 
+    With a `distribution`, there are `config.numbers` in place of O, see `lformer.distributions`.
+
     Example:
         >>> model = LFormer(LFormerConfig(inputs=3, outputs=2))
         >>> batch = IrregularBatch.build(torch.randn(8, 50, 3), times=torch.rand(8, 50).cumsum(1))
@@ -209,7 +221,7 @@ class LFormer(nn.Module):
             config.summaries,
         )
         self.summaries = (
-            SummaryHead(config.inputs, config.statics, config.width, config.outputs, config.dropout)
+            SummaryHead(config.inputs, config.statics, config.width, config.numbers, config.dropout)
             if config.summaries
             else None
         )
@@ -220,7 +232,7 @@ class LFormer(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.pool = Pool(config.width, config.pooling)
         pooled = config.answer == "series"
-        self.head = head(self.pool.outputs if pooled else config.width, config.outputs, config.head_layers)
+        self.head = head(self.pool.outputs if pooled else config.width, config.numbers, config.head_layers)
         self.persistence = (
             None if config.persistence == "none" else start_from_guess(self.head, config.inputs, config.persistence)
         )
@@ -372,19 +384,22 @@ class LFormer(nn.Module):
         return times / self.rows.interval if self.config.time_embedding == "relative" else times
 
     def _from_guess(self, prediction: Tensor, batch: IrregularBatch, encoded: Encoded) -> Tensor:
-        """The answers, added to what one would say without a model where that is wanted."""
+        """The answers, added to what one would say without a model where that is wanted, with their distribution."""
         if self.summaries is not None:
             assert encoded.known is not None
             assert encoded.seen is not None
             last = encoded.known.at(batch.lengths[:, None]).squeeze()
             added = self.summaries(last, encoded.seen, batch.static)
             prediction = prediction + added.reshape(len(added), *[1] * (prediction.ndim - 2), -1)
+        outputs = self.config.outputs
+        raw, prediction = prediction[..., outputs:], prediction[..., :outputs]
         if self.persistence is not None:
             prediction = prediction + guess(self.persistence, batch, encoded, self.rows.interval)
-        if encoded.own is not None:
-            marks = batch.marks if batch.query_times is None else batch.query_marks
-            prediction = encoded.own.restore(prediction, marks)
-        return prediction
+        if encoded.own is None:
+            return from_raw(self.config.distribution, prediction, raw)
+        marks = batch.marks if batch.query_times is None else batch.query_marks
+        size = encoded.own.spread[:, None].to(raw.dtype)
+        return from_raw(self.config.distribution, encoded.own.restore(prediction, marks), raw, size)
 
     def typical_first(self, dtype: torch.dtype) -> Tensor:
         """The first interval of a series that must not look ahead."""

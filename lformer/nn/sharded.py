@@ -116,6 +116,7 @@ def explain(config: LFormerConfig) -> str:
         f'persistence="{config.persistence}" starts from observations in other stretches. Use "none"': (
             config.persistence != "none"
         ),
+        f'distribution="{config.distribution}" is not built there. Use "point"': config.distribution != "point",
         "series_scale=True takes statistics over the whole series. Scale the values before": config.series_scale,
         'time_mixer="softmax" compares all pairs of rows. Use "liquid"': config.time_mixer != "liquid",
     }

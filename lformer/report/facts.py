@@ -34,6 +34,17 @@ class Numbers(NamedTuple):
     truth: Array  # (N,)
 
 
+class Coverage(NamedTuple):
+    """How often the truth lies in intervals or sets, mean over series."""
+
+    name: str  # of the intervals
+    nominal: list[float]  # what was asked for
+    observed: list[float]
+    error: list[float]  # standard error over series
+    size: list[float]  # mean width, or mean number of classes
+    what: str  # the size is
+
+
 class Example(NamedTuple):
     """A record with its answer, and why."""
 
@@ -66,6 +77,7 @@ class Facts:
     probabilities: Array | None = None  # (N, K)
     labels: Array | None = None  # (N,) positions of the true classes
     numbers: list[Numbers] = field(default_factory=list)
+    coverage: list[Coverage] = field(default_factory=list)
     lost: str = ""  # what importance is counted in, such as "AUC lost"
     channels: pd.DataFrame | None = None
     stamps: pd.DataFrame | None = None

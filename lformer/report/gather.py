@@ -27,7 +27,7 @@ from lformer.estimators.base import LFormerEstimator, members_of
 from lformer.evaluate import predict
 from lformer.explain import channel_importance, half_life, time_importance
 from lformer.panel import Array, Panel
-from lformer.report import scores
+from lformer.report import coverage, scores
 from lformer.report.examples import of_rows, of_series, of_values
 from lformer.report.facts import Facts, Numbers, Score
 
@@ -43,7 +43,14 @@ QUESTIONS = {
     "LFormerInterpolator": "What are the values of a series between its rows?",
     "LFormerForecaster": "What are the values of a series after its last row?",
 }
-METRICS = {"cross_entropy": "log loss", "mse_unseen": "MSE of hidden values", "rmse": "RMSE", "mse": "MSE"}
+METRICS = {
+    "crps": "CRPS",
+    "crps_own": "CRPS",
+    "cross_entropy": "log loss",
+    "mse_unseen": "MSE of hidden values",
+    "rmse": "RMSE",
+    "mse": "MSE",
+}
 
 
 def gather(
@@ -98,6 +105,8 @@ def _look_at_answers(facts: Facts, estimator: Any, panel: Panel, truth: Any) -> 
         facts.classes, facts.probabilities, facts.labels = estimator.classes_.tolist(), joined["model"], code
         facts.scores = scores.of_classes(code, joined, len(estimator.classes_))
         missed = 1 - joined["model"][np.arange(len(code)), code]
+        lengths = panel.lengths if points else np.ones(len(panel), np.int64)
+        facts.coverage = coverage.of_sets(estimator, joined["model"], code, lengths)
     else:
         joined = {name: _table(one) for name, one in joined.items()}
         known = _table(known.astype(np.float64))
@@ -109,6 +118,7 @@ def _look_at_answers(facts: Facts, estimator: Any, panel: Panel, truth: Any) -> 
             if c.any()
         ]
         missed = np.abs(joined["model"] - known)[:, 0]
+        facts.coverage = coverage.of_intervals(estimator, panel, truth)
     facts.examples = (of_rows if points else of_series)(estimator, panel, joined["model"], known, missed)
 
 
@@ -130,6 +140,7 @@ def _look_at_records(facts: Facts, estimator: Any, panel: Panel) -> None:
         if asked[:, c].any()
     ]
     facts.examples = of_values(estimator, part, told, asked)
+    facts.coverage = coverage.of_intervals(estimator, panel, None)
 
 
 def _look_inside(facts: Facts, estimator: Any, panel: Panel, truth: Any, draws: np.random.Generator) -> None:

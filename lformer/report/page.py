@@ -7,6 +7,7 @@ import numpy as np
 from lformer.doctor.words import counted, number, percent
 from lformer.drawing import clean, short
 from lformer.report.charts import BARS, Chart, cloud, curve, errors, losses, ranges, reliability
+from lformer.report.coverage import THOUGHT, coverage_chart, size_chart
 from lformer.report.facts import Example, Facts, Score
 from lformer.report.records import LARGEST, STRIPS, record
 from lformer.report.style import SCRIPT, STYLE
@@ -155,6 +156,7 @@ def _answers(facts: Facts) -> str:
             + _figure(of, reliability(said, happened))
             + _matrix(facts.classes, facts.labels, facts.probabilities.argmax(axis=1))
             + "</div>"
+            + _coverage(facts)
         )
     parts = ['<p class="soft">Predicted numbers against the true ones, and how far they lie apart.</p>']
     parts += [
@@ -173,7 +175,25 @@ def _answers(facts: Facts) -> str:
             f'<p class="soft">And {len(rows):,} more.</p>'
             + _table(["name", "RMSE", "answers"], rows, "Errors of the others")
         )
-    return "".join(parts) if facts.numbers else ""
+    return "".join(parts) + _coverage(facts) if facts.numbers else ""
+
+
+def _coverage(facts: Facts) -> str:
+    """Intervals or sets against what they promise, if there are any."""
+    if not facts.coverage:
+        return ""
+    sets = "Sets of classes hold the right one" if facts.classes else "Intervals hold the true number"
+    own = any(one.name == THOUGHT for one in facts.coverage)
+    title = "Sets of classes" if facts.classes else "Intervals"
+    return (
+        f'<h3>{title}</h3><p class="soft">{sets} as often as was asked for where points lie on the dashed line: an '
+        "average over series and their answers, each series counting once; whiskers are two standard errors."
+        + (" What the model thinks by itself promises nothing until it is calibrated." if own else "")
+        + '</p><div class="pair">'
+        + _figure("Coverage against what was asked for", coverage_chart(facts.coverage))
+        + _figure(f"{title}: {facts.coverage[0].what}", size_chart(facts.coverage))
+        + "</div>"
+    )
 
 
 def _matrix(classes: list[object], truth: np.ndarray, told: np.ndarray) -> str:

@@ -14,7 +14,7 @@ FREQUENT, MEAN = "always the class shares", "always the mean"
 
 
 def of_classes(truth: Array, told: dict[str, Array], classes: int) -> list[Score]:
-    """Accuracy, log loss and AUC.
+    """Accuracy, AUC, log loss and Brier score.
 
     Args:
         truth: (N,) positions of the classes.
@@ -26,6 +26,7 @@ def of_classes(truth: Array, told: dict[str, Array], classes: int) -> list[Score
     found = [
         _score("accuracy", told, lambda p: float((p.argmax(axis=1) == truth).mean()), higher=True),
         _score("log loss", told, lambda p: float(log_loss(truth, _proper(p), labels=np.arange(classes))), higher=False),
+        _score("Brier score", told, lambda p: brier(p, truth), higher=False),
     ]
     sides = [k for k in range(classes) if 0 < share[k] < 1]
     if sides:
@@ -36,6 +37,17 @@ def of_classes(truth: Array, told: dict[str, Array], classes: int) -> list[Score
 
         found.insert(1, _score("AUC" if classes == 2 else "AUC, mean over classes", told, area, higher=True))
     return found
+
+
+def brier(probability: Array, truth: Array) -> float:
+    """Mean squared error of probabilities (N, K): of two classes that of the second, of more the sum over them.
+
+    Example:
+        >>> brier(np.array([[0.2, 0.8], [0.6, 0.4]]), np.array([1, 0]))
+        0.1
+    """
+    missed = np.square(probability - (truth[:, None] == np.arange(probability.shape[1])))
+    return float(round(missed[:, 1].mean() if probability.shape[1] == 2 else missed.sum(axis=1).mean(), 12))
 
 
 def of_numbers(truth: Array, told: dict[str, Array]) -> list[Score]:

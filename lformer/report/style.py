@@ -51,7 +51,7 @@ svg path{{fill:none}} .grid{{stroke:var(--grid)}} .axis{{stroke:var(--soft)}} .f
 .cloud{{fill:var(--fill);opacity:.45}} .best{{fill:var(--ink)}} .idle{{fill:var(--soft)}}
 svg .raise{{fill:var(--raise)}} svg .lower{{fill:var(--lower)}}
 svg .raise,svg .lower{{stroke:var(--page);stroke-width:.8}}
-{"".join(f".c{k}{{stroke:var(--c{k})}}" for k in range(6))}
+{"".join(f".c{k}{{stroke:var(--c{k})}} .dot{k}{{fill:var(--c{k})}}" for k in range(6))}
 .up{{color:var(--raise)}} .down{{color:var(--lower)}}
 details{{margin-top:8px}} summary{{cursor:pointer;color:var(--soft);font-size:13px;width:max-content;max-width:100%}}
 .wide{{overflow-x:auto;max-height:420px;overflow-y:auto}}

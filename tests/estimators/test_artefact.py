@@ -142,7 +142,7 @@ def test_the_files_are_plain_and_as_readable_as_any_other(saved: Path) -> None:
     usual = (saved.parent / "usual").stat().st_mode
     assert all(entry.stat().st_mode == usual for entry in saved.iterdir())
     found = json.loads((saved / "estimator.json").read_text(encoding="utf-8"))
-    assert found["format"] == 5
+    assert found["format"] == 6
     assert found["fitted"]["classes_"]["values"] == ["größer", "ill", "well"]
     assert [entry["name"] for entry in found["features"]["covariates"]] == ["age", "site"]
     assert found["versions"].keys() == {"lformer", "python", "torch", "numpy", "scikit-learn"}
@@ -294,7 +294,7 @@ def test_flipped_bytes_of_the_weights_are_named(saved: Path) -> None:
     load(saved)
 
 
-@pytest.mark.parametrize("text", ["", '{"format": 1, "cla', "\xff", "[" * 100_000, "[1]", "{}", '{"format": 5}'])
+@pytest.mark.parametrize("text", ["", '{"format": 1, "cla', "\xff", "[" * 100_000, "[1]", "{}", '{"format": 6}'])
 def test_damaged_json_is_named(saved: Path, text: str) -> None:
     (saved / "estimator.json").write_text(text, encoding="latin-1")
     with pytest.raises(ValueError, match=r"estimator\.json is damaged: .* Save the model again"):
@@ -305,15 +305,15 @@ def test_newer_formats_and_unknown_classes_ask_for_an_update(saved: Path) -> Non
     changed(saved, "class", to="os.system")
     with pytest.raises(ValueError, match=r"holds a 'os\.system', but this version knows LFormerClassifier"):
         load(saved)
-    for version in (1, 2, 3, 4):
+    for version in (1, 2, 3, 4, 5):
         changed(saved, "format", to=version)
         with pytest.raises(ValueError, match=rf"format {version}, which this version no longer reads: .*Fit and"):
             load(saved)
     (saved / "estimator.json").write_text('{"format": 2, "sha256": "of the weights"}')  # what came before had no seal
     with pytest.raises(ValueError, match="format 2, which this version no longer reads"):
         load(saved)
-    resealed(saved, {"format": 6})
-    with pytest.raises(ValueError, match=r"format 6, but this version reads up to 5: .*pip install -U lformer"):
+    resealed(saved, {"format": 7})
+    with pytest.raises(ValueError, match=r"format 7, but this version reads up to 6: .*pip install -U lformer"):
         load(saved)
     for version in ("x", True, 0, None, [3]):
         resealed(saved, {"format": version})

@@ -1,0 +1,122 @@
+"""Estimators that can be calibrated: intervals for numbers and sets of classes that cover as often as they say.
+
+What is promised, and by which method, says `lformer.estimators.conformal`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from lformer.estimators.base import LFormerEstimator
+from lformer.estimators.conformal import Calibration, calibrated
+from lformer.estimators.inputs import goes_by_id
+from lformer.panel import Array, Panel
+from lformer.splitting import hold_out
+
+
+class Told(NamedTuple):
+    """What a model says about some series, one answer after the other."""
+
+    numbers: Array  # (N, P O) in the units of the targets, as `Task.decode` gives them; (N, K) probabilities
+    size: Array  # (N, O) what counts as one deviation where the model does not say
+    lengths: Array  # (n,) answers for each series
+    ahead: Array  # (N,) time since the last row, where answers lie after it; else 0
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CalibratedEstimator(LFormerEstimator):
+    """What estimators with answers of their own have beyond `LFormerEstimator`.
+
+    Args:
+        calibration_fraction: share of the training series that `fit` keeps from training and from the choice of the
+            epoch, and then hands to `calibrate`. 0 keeps none: call `calibrate` with series that training has not seen.
+        others: see `LFormerEstimator`.
+
+    After calibration, `calibration_` holds the thresholds; a saved model keeps them, another `fit` forgets them.
+    """
+
+    calibration_fraction: float = 0.0
+
+    def _calibrate(self, told: Told, scores: Array, groups: Any = None) -> Self:
+        """Take the thresholds from (N, G) scores, NaN where there is none; `groups`: (n,) whose each series is."""
+        if not (~np.isnan(scores)).any():
+            raise ValueError("none of the series to calibrate on has a value to compare with.")
+        n = len(told.lengths)
+        owner = np.repeat(np.arange(n) if groups is None else _group_codes(groups, n), told.lengths)
+        self.calibration_ = calibrated(scores, owner, told.ahead, self._edges())
+        return self
+
+    def _calibrated(self) -> Calibration:
+        check_is_fitted(self, "model_")
+        if self.calibration_ is None:
+            raise ValueError(
+                f"this {type(self).__name__} is not calibrated, so it cannot say how often an answer will be right. "
+                "Call calibrate with series that training has not seen, or fit with calibration_fraction=0.2."
+            )
+        return self.calibration_
+
+    def _hold_out(self, fit: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        if not self.calibration_fraction:
+            return (args, kwargs), None
+        self._check_parameters()
+        given = signature(fit).bind(self, *args, **kwargs).arguments
+        X, n = given["X"], len(given["X"])
+        if n < 3:
+            raise ValueError(f"at least 3 series are needed to train, to validate and to calibrate; n_samples={n}.")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        train, held = (np.sort(part) for part in hold_out(n, min(self.calibration_fraction, (n - 2) / n), seed))
+        part = {name: given[name] for name in given if name not in ("self", "X")}
+        part = {name: value if name == "eval_set" else some_of(value, X, train) for name, value in part.items()}
+        kept = [some_of(value, X, held) for value in (X, given.get("y")) if value is not None]
+        return ((some_of(X, X, train),), part), kept
+
+    def _calibrate_on(self, held: Any) -> None:
+        if held is None:
+            return
+        try:
+            self.calibrate(*held)
+        except ValueError as error:
+            raise ValueError(f"the {len(held[0])} series that were held out for calibration: {error}") from error
+        if self.autosave is not None:
+            self.save(self.autosave)
+
+    @abstractmethod
+    def calibrate(self, X: Any, y: Any) -> Self:
+        """Learn from series that training has not seen how wide intervals, or how large sets, must be."""
+
+    def _edges(self) -> Array:
+        """(B - 1,) where bins of the time ahead meet."""
+        return np.zeros(0)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not 0 <= self.calibration_fraction < 1:
+            raise ValueError(f"calibration_fraction must be at least 0 and below 1; got {self.calibration_fraction}.")
+
+
+def _group_codes(groups: Any, n: int) -> Array:
+    """(n,) whose each series is."""
+    names = np.asarray(groups)
+    if names.shape != (n,):
+        raise ValueError(f"groups must have one entry for each of the {n} series; got shape {names.shape}.")
+    return np.unique(names, return_inverse=True)[1]
+
+
+def some_of(values: Any, X: Any, index: Array) -> Any:
+    """The entries of some series of X in X itself, in targets or in weights; what goes by id is left as it is."""
+    if values is None or (values is not X and goes_by_id(values, isinstance(X, Panel))):
+        return values
+    return values[index] if isinstance(values, Panel) else _safe_indexing(values, index)
+
+
+def split(flat: Array, lengths: Array) -> list[Array]:
+    """(N, ...) -> (N_i, ...) of each series"""
+    return np.split(flat, np.cumsum(lengths)[:-1])
