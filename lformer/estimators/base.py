@@ -248,11 +248,13 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
 
         artefact.save(self, folder)
 
-    def stream(self, static: Mapping[str, Any] | None = None, late: Late = "refuse", memory: int | None = None) -> Stream:
+    def stream(
+        self, static: Mapping[str, Any] | None = None, late: Late = "refuse", memory: int | None = None
+    ) -> Stream:
         """Open a series that comes in row by row, with its covariates if there are any; needs `streaming=True`.
 
-        It runs on the CPU whatever `device` says: launching the work on a GPU takes longer than one row on a CPU. `late`
-        and `memory` say what becomes of rows that are older than the last one, see `Streams`.
+        It runs on the CPU whatever `device` says: launching the work on a GPU takes longer than one row on a CPU.
+        `late` and `memory` say what becomes of rows that are older than the last one, see `Streams`.
         """
         from lformer.estimators.stream import Stream
 

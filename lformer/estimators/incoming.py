@@ -1,4 +1,4 @@
-"""What comes in for streams, read as training read it: whose it is, when, and which values; refused in words if not so."""
+"""What comes in for streams, read as training read it: whose it is, when, which values; else refused in words."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Reader:
             if isinstance(error, _WrongChannelsError):
                 raise
             raise ValueError(f"values must be numbers, NaN where nothing was observed: {error}.") from error
-        bad = np.ones(1, bool)
+        bad: Array = np.ones(1, bool)
         if row.shape == (N, C):
             with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite and is refused
                 single = row.astype(np.float32)
@@ -127,8 +127,8 @@ class Reader:
             new: (n,) positions in it.
         """
         coding = self.features.covariates
-        if not coding.width:
-            return np.zeros((len(new), 0), np.float32)
+        if not coding.width or not len(new):
+            return np.zeros((len(new), coding.width), np.float32)
         return coding.encode(None if static is None else _table(static, names, new))
 
     def _columns(self, values: Any, N: int) -> Array:
@@ -198,7 +198,8 @@ def _table(static: Any, names: Sequence[Id], new: Sequence[int]) -> Any:
 
 
 def _entry(given: Any, n: int) -> Any:
-    return given.iloc[n] if hasattr(given, "iloc") else given[n]
+    one = given.iloc[n] if hasattr(given, "iloc") else given[n]
+    return one.item() if isinstance(one, np.floating | np.integer) and not isinstance(one, np.timedelta64) else one
 
 
 def _first(values: Any, n: int) -> Any:

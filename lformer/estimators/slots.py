@@ -1,4 +1,4 @@
-"""Slots: where many series stand, side by side in a few arrays that grow; nothing is kept for each in Python but its id.
+"""Slots: where many series stand, side by side in a few arrays that grow; Python keeps nothing of each but its id.
 
 Of each series the states after its latest rows are kept in a ring, with these rows: so many of them can be taken back.
 A slot that was freed is the next one's.
@@ -80,7 +80,9 @@ class Slots:
             changed = before.astype(clock.dtype)
             used = np.array(list(self.place.values()), np.int64)
             if self.place and not np.array_equal(changed.astype(before.dtype)[used], before[used]):
-                raise ValueError(f"time must be of the type {before.dtype}, as before; {clock.dtype} cannot hold those.")
+                raise ValueError(
+                    f"time must be of the type {before.dtype}, as before; {clock.dtype} cannot hold those."
+                )
             self.stamps, self.origin = changed, self.origin.astype(clock.dtype)
         self.clock = clock
 

@@ -62,8 +62,8 @@ class Stream:
             values: (C,) in the order of the channels in training, NaN where nothing was observed; or channel -> value.
 
         Returns:
-            (classes,) probabilities in the order of `classes_`, or the number, or (K,) numbers, as `predict` gives; None
-            from those that interpolate or forecast.
+            (classes,) probabilities in the order of `classes_`, or the number, or (K,) numbers, as `predict` gives;
+            None from those that interpolate or forecast.
         """
         if isinstance(values, Mapping):
             row: Any = {name: [value] for name, value in values.items()}

@@ -16,7 +16,7 @@ from lformer.arrays import check_word
 from lformer.estimators.incoming import Id, Reader, whose
 from lformer.estimators.ordering import Rows, in_order, require_once
 from lformer.estimators.slots import Slots, dressed
-from lformer.nn.states import each, first, put
+from lformer.nn.states import first, put, take
 from lformer.panel import Array
 from lformer.panel.stamps import elapsed
 
@@ -215,7 +215,7 @@ class Streams:
 
     def _in_time(self, names: list[Id], slots: Array, stamps: Array, given: Array) -> tuple[Array, Array]:
         """Positions of the rows that are taken in, and of those that are dropped as late."""
-        wanted = np.ones(len(names), bool)
+        wanted: Array = np.ones(len(names), bool)
         if self._asks:  # as `predict`, which leaves out rows in which nothing was observed
             wanted = ~np.isnan(self.reader.observed(given)).all(axis=1)
         late = wanted & (slots >= 0)
@@ -343,14 +343,13 @@ class Streams:
             index = torch.from_numpy(at)
             given = (values[index], deltas[index], state, None if marks is None else marks[index])
             if self._asks:
-                state = model.advance(*given)  # type: ignore[arg-type]
+                state = model.advance(*given)
             else:
-                output, state = model.step(*given)  # type: ignore[arg-type]
+                output, state = model.step(*given)
                 outputs[index] = output.float()
             stays = np.flatnonzero(length[:active] - n <= ring)  # the others leave the ring again before the end
             if len(stays):
-                chosen = torch.from_numpy(stays)
-                kept.append((stays, at[stays], state if len(stays) == active else each(lambda x: x[chosen], state)))
+                kept.append((stays, at[stays], state if len(stays) == active else take(state, torch.from_numpy(stays))))
         for who, at, after in kept:  # now, that nothing can go wrong any more
             mine = work.slots[series[who]]
             place = (work.before[series[who]] + at - begin[who]) % ring
@@ -369,10 +368,10 @@ class Streams:
         model, times = self.estimator.model_, torch.from_numpy(now)
         state = self.slots.before(slots, self.slots.count[slots] - back)
         if self._asks:
-            return model.ask(times[:, None], state, None if marks is None else marks[:, None])[:, 0]  # type: ignore[arg-type]
+            return model.ask(times[:, None], state, None if marks is None else marks[:, None])[:, 0]
         last = elapsed(self.slots.latest(slots), self.slots.origin[slots], self.reader.features.unit)
         nothing = torch.full((len(slots), len(self.reader.place)), torch.nan, dtype=torch.float64)
-        output, _ = model.step(nothing, times - torch.from_numpy(last), state, marks)  # type: ignore[arg-type]
+        output, _ = model.step(nothing, times - torch.from_numpy(last), state, marks)
         came = torch.from_numpy(now == last)[:, None]  # a row is there already
         return torch.where(came, self.slots.outputs[torch.from_numpy(slots)], output.float())
 
@@ -387,7 +386,7 @@ class Streams:
             )
         unit, origin = self.reader.features.unit, self.slots.origin[slots]
         last, now = elapsed(self.slots.latest(slots), origin, unit), elapsed(stamps, origin, unit)
-        self.estimator._check_asked(names, last, now, now, unit)  # type: ignore[attr-defined]
+        self.estimator._check_asked(names, last, now, now, unit)
 
 
 def _parts(count: int) -> Iterator[slice]:

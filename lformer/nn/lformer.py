@@ -326,7 +326,8 @@ class LFormer(nn.Module):
         """
         if self.config.answer == "query":
             raise RuntimeError(
-                'step answers at the row it is given; a model with answer="query" answers elsewhere: use advance and ask.'
+                'step answers at the row it is given; a model with answer="query" answers elsewhere. Use advance, and '
+                "ask where an answer is wanted."
             )
         x, row, encoded, after = self._advance(values, delta, state, marks)
         if self.config.answer == "series":
@@ -334,7 +335,7 @@ class LFormer(nn.Module):
         return _finite(self._from_guess(self.head(x)[:, None], row, encoded)[:, 0]), after
 
     def advance(self, values: Tensor, delta: Tensor, state: State, marks: Tensor | None = None) -> State:
-        """As `step`, without an answer: the state after one row per series, also where answers are asked for at times."""
+        """As `step`, without an answer: the state after one row per series, of any model that has one."""
         return self._advance(values, delta, state, marks)[-1]
 
     def ask(self, times: Tensor, state: State, marks: Tensor | None = None) -> Tensor:

@@ -181,9 +181,7 @@ def test_a_model_that_reads_the_whole_series_says_how_to_get_one_that_streams(ki
 @pytest.mark.parametrize("kind", RECORDS)
 def test_values_between_and_after_the_rows_are_those_of_predict_on_the_series_so_far(kind: Any, dated: bool) -> None:
     X = records(dated=dated)
-    model = fitted(kind, X, streaming=True, depth=2, max_epochs=3, extrapolate="error") if kind is RECORDS[1] else fitted(
-        kind, X, streaming=True, depth=2, max_epochs=3
-    )  # fmt: skip
+    model = fitted(kind, X, streaming=True, depth=2, max_epochs=3)
     later = np.timedelta64(7, "m") if dated else 0.12
     for i in (0, 1, 2):
         stream = model.stream(covariates(X, i))
