@@ -35,7 +35,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
         "draws", "sealed", "ops", "batch", "cuda_graphs", "devices", "nn", "parts", "metrics", "tasks", "evaluate",
     },
     "estimators": {
-        "arrays", "sealed", "batch", "panel", "parts", "hiding", "scaling", "splitting", "covariates", "summaries",
+        "allocator", "arrays", "sealed", "batch", "panel", "parts", "hiding", "scaling", "splitting", "covariates", "summaries",
         "devices", "nn", "doctor",
         "baselines", "metrics", "tasks", "evaluate", "train",
     },
@@ -46,7 +46,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
         "sealed", "ops", "batch", "parts", "metrics", "allocator", "cuda_graphs", "devices", "nn", "baselines", "data",
         "tasks", "evaluate", "train", "panel", "estimators", "covariates", "splitting", "hiding",
     },
-    "cli": {"sealed", "bench", "data", "doctor", "estimators", "panel", "report"},
+    "cli": {"allocator", "arrays", "sealed", "bench", "data", "doctor", "estimators", "panel", "report"},
 }  # fmt: skip
 
 

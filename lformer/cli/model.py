@@ -108,6 +108,9 @@ def fit(
     ] = None,
     width: Annotated[int | None, typer.Option(min=1, help="Numbers by which the model describes a row.")] = None,
     lr: Annotated[float | None, typer.Option("--lr", help="Largest learning rate.")] = None,
+    streaming: Annotated[
+        bool, typer.Option("--streaming", help="A model that looks back only, for `lformer stream`.")
+    ] = False,
     device: Annotated[Device, typer.Option(help="auto takes a GPU where there is one.")] = Device.auto,
     seed: Annotated[int, typer.Option(help="Of split and weights; the same seed repeats the run.")] = 42,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
@@ -156,7 +159,7 @@ def fit(
             say(f"{finding.title}: {finding.detail} {finding.option or finding.advice}")
         training: dict[str, Any] = {
             "max_epochs": epochs, "random_state": seed, "verbose": int(not quiet), "missing_values": request.missing,
-            "device": device.value,
+            "device": device.value, "streaming": streaming,
         }  # fmt: skip
         given = {"members": members, "width": width, "lr": lr}
         training |= {name: value for name, value in given.items() if value is not None}

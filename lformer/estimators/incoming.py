@@ -102,7 +102,7 @@ class Reader:
         if row.shape == (N, C):
             with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite and is refused
                 single = row.astype(np.float32)
-            bad = np.isinf(single).any(axis=1)
+            bad = np.any(np.isinf(single), axis=1)
             if self._marks:
                 row = np.where(is_mark(single, self._marks), np.nan, row)
         if bad.any():
@@ -199,7 +199,7 @@ def _table(static: Any, names: Sequence[Id], new: Sequence[int]) -> Any:
 
 def _entry(given: Any, n: int) -> Any:
     one = given.iloc[n] if hasattr(given, "iloc") else given[n]
-    return one.item() if isinstance(one, np.floating | np.integer) and not isinstance(one, np.timedelta64) else one
+    return one.item() if isinstance(one, np.generic) and one.dtype.kind in "iuf" else one
 
 
 def _first(values: Any, n: int) -> Any:

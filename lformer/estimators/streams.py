@@ -12,6 +12,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from lformer.allocator import keep_blocks_of_steps
 from lformer.arrays import check_word
 from lformer.estimators.incoming import Id, Reader, whose
 from lformer.estimators.ordering import Rows, in_order, require_once
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from lformer.estimators.base import LFormerEstimator
 
 Late = Literal["refuse", "drop", "merge"]
-AT_ONCE = 512  # series in one step: more would not stay in the caches
+AT_ONCE = 1024  # series in one step: more gain nothing, and take more room
 BACK = 8  # rows that late="merge" takes back, if nobody says how many
 
 
@@ -75,7 +76,9 @@ class Streams:
         memory = (BACK if late == "merge" else 1) if memory is None else memory
         if not isinstance(memory, int) or isinstance(memory, bool) or memory < 1:
             raise ValueError(f"memory must be a whole number of at least 1, or None; got {memory!r}.")
+        keep_blocks_of_steps()
         self.late, self.memory, self.dropped = late, memory, 0
+        self.dropped_last: Array = np.zeros(0, np.int64)  # which rows of the latest call were dropped
         self.estimator = copy(estimator)  # with its model, scales and classes, whatever `fit` finds later
         self.reader = Reader(self.estimator)
         features = self.estimator.features_
@@ -114,7 +117,7 @@ class Streams:
         if len(taken):
             some = [names[n] for n in taken] if len(taken) < len(names) else names
             answers[torch.from_numpy(taken)] = self._take_in(some, slots[taken], stamps[taken], given[taken], static)
-        self.dropped += len(late)
+        self.dropped, self.dropped_last = self.dropped + len(late), late
         return None if self._asks else self.estimator._decode(answers)
 
     def predict_at(self, ids: Any, times: Any) -> Any:
@@ -217,7 +220,7 @@ class Streams:
         """Positions of the rows that are taken in, and of those that are dropped as late."""
         wanted: Array = np.ones(len(names), bool)
         if self._asks:  # as `predict`, which leaves out rows in which nothing was observed
-            wanted = ~np.isnan(self.reader.observed(given)).all(axis=1)
+            wanted = ~np.all(np.isnan(self.reader.observed(given)), axis=1)
         late = wanted & (slots >= 0)
         late[late] = stamps[late] < self.slots.latest(slots[late])
         if self.late == "refuse" and late.any():
