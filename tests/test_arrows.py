@@ -35,8 +35,8 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
         "draws", "sealed", "ops", "batch", "cuda_graphs", "devices", "nn", "parts", "metrics", "tasks", "evaluate",
     },
     "estimators": {
-        "allocator", "arrays", "sealed", "batch", "panel", "parts", "hiding", "scaling", "splitting", "covariates", "summaries",
-        "devices", "nn", "doctor",
+        "allocator", "arrays", "sealed", "batch", "panel", "parts", "hiding", "scaling", "splitting", "covariates",
+        "summaries", "devices", "nn", "doctor",
         "baselines", "metrics", "tasks", "evaluate", "train",
     },
     "explain": {"batch", "panel", "parts", "nn", "tasks", "evaluate", "doctor", "estimators"},

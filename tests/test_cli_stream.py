@@ -26,7 +26,11 @@ COMMAND = [sys.executable, "-c", "from lformer.cli import app; app()", "stream"]
 def lines_of(X: Panel) -> list[dict[str, Any]]:
     """Every row of every series, in the order of time; the first of each has its covariates."""
     rows, begun = [], set()
-    table = [(time, name, values) for name, (times, many) in zip(X.ids, X, strict=True) for time, values in zip(times, many, strict=True)]  # fmt: skip
+    table = [
+        (time, name, values)
+        for name, (times, many) in zip(X.ids, X, strict=True)
+        for time, values in zip(times, many, strict=True)
+    ]
     for time, name, values in sorted(table, key=lambda row: row[0]):
         seen = {channel: float(v) for channel, v in zip(X.channels, values, strict=True) if not np.isnan(v)}
         stamp = str(time) if X.origin.dtype.kind == "M" else float(time)

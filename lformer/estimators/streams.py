@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -15,9 +15,8 @@ from torch import Tensor
 from lformer.allocator import keep_blocks_of_steps
 from lformer.arrays import check_word
 from lformer.estimators.incoming import Id, Reader, whose
-from lformer.estimators.ordering import Rows, in_order, require_once
-from lformer.estimators.slots import Slots, dressed
-from lformer.nn.states import first, put, take
+from lformer.estimators.slots import Slots
+from lformer.estimators.working import marks_of, parts, take_in
 from lformer.panel import Array
 from lformer.panel.stamps import elapsed
 
@@ -25,17 +24,7 @@ if TYPE_CHECKING:
     from lformer.estimators.base import LFormerEstimator
 
 Late = Literal["refuse", "drop", "merge"]
-AT_ONCE = 1024  # series in one step: more gain nothing, and take more room
 BACK = 8  # rows that late="merge" takes back, if nobody says how many
-
-
-class Work(NamedTuple):
-    """Rows to be worked off, and where their series stand before them: (n,) each."""
-
-    rows: Rows
-    slots: Array
-    before: Array  # how many rows a series has then
-    origin: Array  # the stamp its times count from
 
 
 class Streams:
@@ -116,7 +105,8 @@ class Streams:
         answers[torch.from_numpy(late)] = self.slots.outputs[torch.from_numpy(slots[late])]
         if len(taken):
             some = [names[n] for n in taken] if len(taken) < len(names) else names
-            answers[torch.from_numpy(taken)] = self._take_in(some, slots[taken], stamps[taken], given[taken], static)
+            told = take_in(self.reader, self.slots, some, stamps[taken], given[taken], static)
+            answers[torch.from_numpy(taken)] = told
         self.dropped, self.dropped_last = self.dropped + len(late), late
         return None if self._asks else self.estimator._decode(answers)
 
@@ -148,12 +138,12 @@ class Streams:
                 f"than the last of them: {stamps[n]} lies before {self.slots.latest(slots)[n]}{whose(names[n])}."
             )
         now = elapsed(stamps, self.slots.origin[slots], self.reader.features.unit)
-        marks = self._marks(stamps)
-        parts = [
+        marks = marks_of(self.reader, stamps)
+        told = [
             self._ask(slots[part], back[part], now[part], None if marks is None else marks[part])
-            for part in _parts(len(names))
+            for part in parts(len(names))
         ]
-        return self.estimator._decode(torch.cat(parts).float())
+        return self.estimator._decode(torch.cat(told).float())
 
     def reset(self, ids: Any = None) -> None:
         """Forget these series, or all: they begin anew with their next row, and their room is free for others."""
@@ -209,13 +199,6 @@ class Streams:
             raise KeyError(f"series {', '.join(map(repr, lost[:5]))} had no row yet, or none since the last reset.")
         return slots
 
-    def _marks(self, stamps: Array) -> Tensor | None:
-        """(M, marks) what is known in advance of these moments."""
-        calendar = self.reader.features.marks
-        return torch.from_numpy(calendar.of(stamps, self.reader.features.unit)) if calendar.width else None
-
-    # --- rows ---
-
     def _in_time(self, names: list[Id], slots: Array, stamps: Array, given: Array) -> tuple[Array, Array]:
         """Positions of the rows that are taken in, and of those that are dropped as late."""
         wanted: Array = np.ones(len(names), bool)
@@ -234,136 +217,6 @@ class Streams:
             )
         dropped = late & (self.late == "drop")
         return np.flatnonzero(wanted & ~dropped), np.flatnonzero(dropped)
-
-    def _take_in(self, names: Sequence[Id], slots: Array, stamps: Array, given: Array, static: Any) -> Tensor:
-        """(N, O) answers of the model after rows none of which is to be dropped."""
-        codes = slots.copy()
-        fresh = slots < 0
-        if fresh.any():
-            number: dict[Id, int] = {}
-            codes[fresh] = [self.slots.size + number.setdefault(names[n], len(number)) for n in np.flatnonzero(fresh)]
-        series, begins, owner = np.unique(codes, return_index=True, return_inverse=True)
-        new = series >= self.slots.size
-        covariates = self.reader.static(static, names, begins[new].tolist())
-        of_series = [names[n] for n in begins]
-        work, late = self._arranged(of_series, np.where(new, -1, series), owner, stamps, given)
-        work.slots[new] = claimed = self.slots.claim(int(new.sum()))
-        try:
-            self.slots.static[torch.from_numpy(claimed)] = torch.from_numpy(covariates)
-            outputs = self._worked_off(work)
-        except BaseException:
-            self.slots.give_back(claimed)
-            raise
-        self.slots.place.update(zip((of_series[n] for n in np.flatnonzero(new)), claimed.tolist(), strict=True))
-        rows, ends = work.rows, work.rows.first + work.rows.length - 1
-        self.slots.outputs[torch.from_numpy(work.slots)] = outputs[torch.from_numpy(ends)]
-        wanted = rows.of
-        if self.estimator.model_.config.answer == "series":  # of which a late row shows no earlier answer
-            wanted = np.where(late, ends[rows.owner[wanted]], wanted)
-        return outputs[torch.from_numpy(wanted)]
-
-    def _arranged(
-        self, names: Sequence[Id], slots: Array, owner: Array, stamps: Array, given: Array
-    ) -> tuple[Work, Array]:
-        """Rows in order, with those that must be gone through again, and (N,) which of the given were late.
-
-        Args:
-            names: (n,) of the series.
-            slots: (n,) theirs, -1 of a new one.
-            owner: (N,) to which of them a row belongs.
-            stamps: (N,).
-            given: (N, C).
-        """
-        known = slots >= 0
-        earliest = np.empty(len(slots), stamps.dtype)
-        order = np.argsort(stamps, kind="stable")[::-1]
-        earliest[owner[order]] = stamps[order]  # the last assignment of each stays
-        count, back, late = np.zeros(len(slots), np.int64), np.zeros(len(slots), np.int64), np.zeros(len(owner), bool)
-        if known.any():
-            mine = slots[known]
-            count[known] = self.slots.count[mine]
-            latest = earliest.copy()
-            latest[known] = self.slots.latest(mine)
-            late = known[owner] & (stamps < latest[owner])
-            again = np.flatnonzero(known & (earliest <= latest))
-            if len(again):
-                back[again] = self.slots.later(slots[again], earliest[again], equal=True)
-                self._require_reachable([names[n] for n in again], slots[again], back[again], earliest[again])
-                who, age = np.nonzero(np.arange(self.slots.ring) < back[again, None])
-                at = slots[again][who], self.slots.ages(slots[again])[who, age]
-                owner = np.concatenate([again[who], owner])
-                stamps = np.concatenate([self.slots.stamps[at], stamps])
-                given = np.concatenate([self.slots.values[at], given])
-        rows, order = in_order(owner, stamps, given, len(slots))
-        require_once(given, rows, order, names, self.reader.features.channels)
-        before = count - back
-        starts = rows.stamps[rows.first]
-        origin = np.where(before > 0, self.slots.origin[slots], starts) if known.any() else starts
-        return Work(rows._replace(of=rows.of[len(owner) - len(late) :]), slots.copy(), before, origin), late
-
-    def _require_reachable(self, names: Sequence[Id], slots: Array, back: Array, earliest: Array) -> None:
-        """Refuse a row that is older than what can be taken back."""
-        lost = ~self.slots.reachable(slots, back)
-        if lost.any():
-            n = int(np.argmax(lost))
-            raise ValueError(
-                f"a row at {earliest[n]} comes too late to be merged{whose(names[n])}: of its "
-                f"{self.slots.count[slots[n]]} rows, the last of which is at {self.slots.latest(slots)[n]}, only the "
-                f"latest {self.slots.kept[slots[n]] - 1} can be taken back. Open streams with a larger memory."
-            )
-
-    @torch.no_grad()
-    def _worked_off(self, work: Work) -> Tensor:
-        """(M, O) answers after each row; at the end all series stand after their last one."""
-        rows, unit = work.rows, self.reader.features.unit
-        now = elapsed(rows.stamps, work.origin[rows.owner], unit)
-        gap = np.diff(now, prepend=0.0)
-        begun = np.flatnonzero(work.before > 0)
-        gap[rows.first] = 0.0
-        slots = work.slots[begun]
-        last = self.slots.stamps[slots, (work.before[begun] - 1) % self.slots.ring]
-        gap[rows.first[begun]] = now[rows.first[begun]] - elapsed(last, work.origin[begun], unit)
-        values = torch.from_numpy(self.reader.observed(rows.values))
-        deltas, marks = torch.from_numpy(gap), self._marks(rows.stamps)
-        outputs = torch.zeros(len(rows.stamps), self.estimator.model_.config.outputs)
-        longest = np.argsort(-rows.length, kind="stable")  # those with many rows first: the others leave at the end
-        for part in _parts(len(longest)):
-            self._steps(work, longest[part], values, deltas, marks, outputs)
-        return outputs
-
-    def _steps(
-        self, work: Work, series: Array, values: Tensor, deltas: Tensor, marks: Tensor | None, outputs: Tensor
-    ) -> None:
-        """Work off the rows of some series, those with the most rows first, one of each in a step."""
-        model, slots, ring = self.estimator.model_, self.slots, self.slots.ring
-        begin, length = work.rows.first[series], work.rows.length[series]
-        state = slots.before(work.slots[series], work.before[series])
-        kept: list[tuple[Array, Array, Any]] = []
-        for n in range(int(length[0])):
-            active = int((length > n).sum())
-            state = first(state, active)
-            at = begin[:active] + n
-            index = torch.from_numpy(at)
-            given = (values[index], deltas[index], state, None if marks is None else marks[index])
-            if self._asks:
-                state = model.advance(*given)
-            else:
-                output, state = model.step(*given)
-                outputs[index] = output.float()
-            stays = np.flatnonzero(length[:active] - n <= ring)  # the others leave the ring again before the end
-            if len(stays):
-                kept.append((stays, at[stays], state if len(stays) == active else take(state, torch.from_numpy(stays))))
-        for who, at, after in kept:  # now, that nothing can go wrong any more
-            mine = work.slots[series[who]]
-            place = (work.before[series[who]] + at - begin[who]) % ring
-            put(slots.states, torch.from_numpy(mine * ring + place), dressed(after, None))
-            slots.stamps[mine, place], slots.values[mine, place] = work.rows.stamps[at], work.rows.values[at]
-        mine, total = work.slots[series], work.before[series] + length
-        replayed = np.where(work.before[series] > 0, slots.kept[mine] - (slots.count[mine] - work.before[series]), 0)
-        slots.origin[mine] = work.origin[series]
-        slots.kept[mine], slots.count[mine] = np.minimum(replayed + length, ring), total
-
-    # --- questions ---
 
     @torch.no_grad()
     def _ask(self, slots: Array, back: Array, now: Array, marks: Tensor | None) -> Tensor:
@@ -390,11 +243,6 @@ class Streams:
         unit, origin = self.reader.features.unit, self.slots.origin[slots]
         last, now = elapsed(self.slots.latest(slots), origin, unit), elapsed(stamps, origin, unit)
         self.estimator._check_asked(names, last, now, now, unit)
-
-
-def _parts(count: int) -> Iterator[slice]:
-    """So many series, as many at once as one step takes."""
-    return (slice(n, n + AT_ONCE) for n in range(0, count, AT_ONCE))
 
 
 def require_streaming(estimator: LFormerEstimator) -> None:

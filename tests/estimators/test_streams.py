@@ -17,7 +17,8 @@ from lformer import (
     LFormerRegressor,
     Panel,
 )
-from lformer.estimators.streams import AT_ONCE, Streams
+from lformer.estimators.streams import Streams
+from lformer.estimators.working import AT_ONCE
 
 NAN = float("nan")
 
