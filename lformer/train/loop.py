@@ -64,6 +64,9 @@ class TrainConfig:
             has no limit.
         drop_fraction: in training, about this share of observations, rows and channels is dropped, others in every
             epoch.
+        piece_rows: causal models that answer per row or series are trained on pieces of so many rows, the state carried
+            from one to the next and gradients cut off between them: memory then does not grow with the series. None
+            goes back through whole series.
         clock: "fitted" tells the model how long a typical interval and a typical series of the training part are;
             "kept" leaves what it knows, for a model that was trained before.
         device: "auto" is CUDA where there is one, else the CPU; "cpu"; "gpu" insists on one, CUDA or else Apple's; or a
@@ -90,6 +93,7 @@ class TrainConfig:
     earliest: int = 0
     time_limit: float | None = None
     drop_fraction: float = 0.0
+    piece_rows: int | None = None
     clock: Literal["fitted", "kept"] = "fitted"
     device: str = "auto"
     precision: Precision = "tf32"
@@ -110,7 +114,7 @@ class Result:
 
 
 class TimeLimitError(RuntimeError):
-    """The run took longer than it was given. `history` holds the epochs before; the checkpoint of the last one stays."""
+    """The run took longer than it was given. `history` holds the epochs before; the last checkpoint stays."""
 
     def __init__(self, message: str, history: History) -> None:
         super().__init__(message)
@@ -179,7 +183,9 @@ def fit(
     if saved is not None:
         averaged.load(saved["average"])
     draws = Draws(world.device)
-    gradients = Gradients(model, task, world, precision=config.precision, replay=config.replay)
+    gradients = Gradients(
+        model, task, world, precision=config.precision, replay=config.replay, piece_rows=config.piece_rows
+    )
     bar = TrainingBar(splits.name, config.epochs * steps, len(history) * steps, shown=progress and leads)
     log = log_to(home, config.log, len(history))
 
