@@ -8,6 +8,8 @@ user's back; our commands do it for themselves, and any script may.
 import ctypes
 import sys
 
+import torch
+
 TRIM_THRESHOLD, MMAP_MAX = -1, -4  # parameters of mallopt, from malloc.h
 
 
@@ -20,3 +22,13 @@ def keep_freed_pages() -> bool:
         return bool(libc.mallopt(MMAP_MAX, 0)) and bool(libc.mallopt(TRIM_THRESHOLD, -1))
     except (OSError, AttributeError):
         return False
+
+
+def keep_blocks_of_steps() -> None:
+    """Let the C library learn at once what it learns from the first large tensor that is freed: to keep such blocks.
+
+    glibc raises its threshold to the size of a block that is given back, up to 32 MiB. Streams free temporary tensors
+    of some MiB in every step, and until a larger one was freed they would pay for fresh pages again and again, which
+    takes as long as the step itself. Pages that are never touched cost nothing.
+    """
+    torch.empty(31 * 2**20, dtype=torch.uint8)

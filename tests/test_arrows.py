@@ -37,7 +37,8 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
         "metrics", "tasks", "evaluate",
     },
     "estimators": {
-        "arrays", "distributions", "sealed", "batch", "panel", "parts", "hiding", "scaling", "splitting", "covariates",
+        "allocator", "arrays", "distributions", "sealed", "batch", "panel", "parts", "hiding", "scaling", "splitting",
+        "covariates",
         "summaries", "devices", "nn", "doctor",
         "baselines", "metrics", "tasks", "evaluate", "train",
     },
@@ -48,7 +49,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
         "sealed", "ops", "batch", "parts", "metrics", "allocator", "cuda_graphs", "devices", "nn", "baselines", "data",
         "tasks", "evaluate", "train", "panel", "estimators", "covariates", "splitting", "hiding",
     },
-    "cli": {"sealed", "bench", "data", "doctor", "estimators", "panel", "report"},
+    "cli": {"allocator", "arrays", "sealed", "bench", "data", "doctor", "estimators", "panel", "report"},
 }  # fmt: skip
 
 

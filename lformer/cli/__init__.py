@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import lformer
-from lformer.cli import bench, data, defaults, experiment, model, warm
+from lformer.cli import bench, data, defaults, experiment, model, stream, warm
 from lformer.cli.common import console
 
 app = typer.Typer(
@@ -16,6 +16,7 @@ app.command()(experiment.speed)
 app.command()(warm.warm)
 app.command()(model.fit)
 app.command()(model.predict)
+app.command()(stream.stream)
 bench.app.command("defaults")(defaults.defaults)
 bench.app.command("defaults-table")(defaults.defaults_table)
 app.add_typer(bench.app, name="bench")

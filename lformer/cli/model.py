@@ -128,6 +128,9 @@ def fit(
             "often an answer is right: 0.2 for some hundred series.",
         ),
     ] = 0.0,
+    streaming: Annotated[
+        bool, typer.Option("--streaming", help="A model that looks back only, for `lformer stream`.")
+    ] = False,
     device: Annotated[Device, typer.Option(help="auto takes a GPU where there is one.")] = Device.auto,
     devices: Annotated[
         int, typer.Option(min=1, help="Processes that train together, one for each GPU, or several on CPUs.")
@@ -185,7 +188,7 @@ def fit(
             say(f"{finding.title}: {finding.detail} {finding.option or finding.advice}")
         training: dict[str, Any] = {
             "max_epochs": epochs, "random_state": seed, "verbose": int(not quiet), "missing_values": request.missing,
-            "device": device.value, "devices": devices,
+            "device": device.value, "devices": devices, "streaming": streaming,
         }  # fmt: skip
         given = {"members": members, "width": width, "lr": lr}
         more: dict[str, Any] = {"calibration_fraction": calibrate}

@@ -45,6 +45,7 @@ from lformer.train.distributed import join
 if TYPE_CHECKING:
     from lformer.estimators.conformal import Calibration
     from lformer.estimators.stream import Stream
+    from lformer.estimators.streams import Late, Streams
 
 NEIGHBOURS, FEW_CHANNELS = 4, 16  # how many a row shows, of up to how many channels, if nobody says
 
@@ -263,14 +264,23 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
 
         artefact.save(self, folder)
 
-    def stream(self, static: Mapping[str, Any] | None = None) -> Stream:
+    def stream(
+        self, static: Mapping[str, Any] | None = None, late: Late = "refuse", memory: int | None = None
+    ) -> Stream:
         """Open a series that comes in row by row, with its covariates if there are any; needs `streaming=True`.
 
         It runs on the CPU whatever `device` says: launching the work on a GPU takes longer than one row on a CPU.
+        `late` and `memory` say what becomes of rows that are older than the last one, see `Streams`.
         """
         from lformer.estimators.stream import Stream
 
-        return Stream(self, static)
+        return Stream(self, static, late, memory)
+
+    def streams(self, late: Late = "refuse", memory: int | None = None) -> Streams:
+        """Open many series that come in row by row, in one batched step for all that have news; see `Streams`."""
+        from lformer.estimators.streams import Streams
+
+        return Streams(self, late, memory)
 
     @abstractmethod
     def _decode(self, outputs: torch.Tensor) -> Array:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -258,6 +259,20 @@ class _RecordEstimator(IntervalEstimator):
 
     def _check_queries(self, panel: Panel, asked: list[Array]) -> None:
         """Refuse times at which the model cannot answer."""
+        last = _last_times(panel)
+        earliest = np.array([clock.min() if len(clock) else np.inf for clock in asked])
+        latest = np.array([clock.max() if len(clock) else end for clock, end in zip(asked, last, strict=True)])
+        self._check_asked(panel.ids.tolist(), last, earliest, latest, panel.unit)
+
+    def _check_asked(self, names: Sequence[Any], last: Array, earliest: Array, latest: Array, unit: str) -> None:
+        """Refuse times at which the model cannot answer.
+
+        Args:
+            names: (n,) of the series.
+            last: (n,) time of the last row of each.
+            earliest, latest: (n,) times asked for.
+            unit: of all these.
+        """
 
     def _decode(self, outputs: Tensor) -> Array:
         """Values in the units of their channels."""
@@ -437,26 +452,24 @@ class LFormerForecaster(_RecordEstimator):
         self.reach_ = reach
         return shown, asked, task
 
-    def _check_queries(self, panel: Panel, asked: list[Array]) -> None:
-        unit = f" {panel.unit}" if panel.unit else ""
-        ahead = np.zeros(len(panel))
-        for i, (name, last, clock) in enumerate(zip(panel.ids.tolist(), _last_times(panel), asked, strict=True)):
-            if bool((clock <= last).any()):
-                raise ValueError(
-                    f"a forecast is for times after the last row; series {name!r} has one at {last:g}{unit} "
-                    f"and is asked at {clock.min():g}{unit}. Drop its later rows, or use LFormerInterpolator."
-                )
-            ahead[i] = clock.max() - last if len(clock) else 0.0
+    def _check_asked(self, names: Sequence[Any], last: Array, earliest: Array, latest: Array, unit: str) -> None:
+        if bool((past := earliest <= last).any()):
+            who, label = int(np.argmax(past)), f" {unit}" if unit else ""
+            raise ValueError(
+                f"a forecast is for times after the last row; series {names[who]!r} has one at {last[who]:g}{label} "
+                f"and is asked at {earliest[who]:g}{label}. Drop its later rows, or use LFormerInterpolator."
+            )
+        ahead = latest - last
         if bool((far := ahead > (1 + ROUNDING) * self.reach_).any()):
             who = int(np.argmax(ahead))
             message = (
-                f"{int(far.sum())} of {len(panel)} series are asked further ahead than training looked, which was up "
-                f"to {_span(self.reach_, panel.unit)} after the last row; series {spell(panel.ids[who])} is asked "
-                f"{_span(float(ahead[who]), panel.unit)} after its own."
+                f"{int(far.sum())} of {len(names)} series are asked further ahead than training looked, which was up "
+                f"to {_span(self.reach_, unit)} after the last row; series {spell(names[who])} is asked "
+                f"{_span(float(ahead[who]), unit)} after its own."
             )
             if self.extrapolate == "error":
                 raise ValueError(f'{message} Fit with a longer horizon, or allow it with extrapolate="warn".')
-            warnings.warn(message, ExtrapolationWarning, stacklevel=3)
+            warnings.warn(message, ExtrapolationWarning, stacklevel=4)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -47,6 +47,17 @@ class Ensemble(nn.Module):
         told = mixture(self.config.distribution, torch.stack([answer for answer, _ in steps]))
         return told, tuple(state for _, state in steps)
 
+    def advance(
+        self, values: Tensor, delta: Tensor, states: tuple[State, ...], marks: Tensor | None = None
+    ) -> tuple[State, ...]:
+        """The states after one row per series, as `LFormer.advance`."""
+        return tuple(m.advance(values, delta, state, marks) for m, state in zip(self.models, states, strict=True))
+
+    def ask(self, times: Tensor, states: tuple[State, ...], marks: Tensor | None = None) -> Tensor:
+        """(B, Q, O) at times, as `LFormer.ask`"""
+        answers = [m.ask(times, state, marks) for m, state in zip(self.models, states, strict=True)]
+        return torch.stack(answers).mean(dim=0)
+
     @property
     def models(self) -> list[LFormer]:
         """The members, as what they are."""

@@ -333,7 +333,50 @@ class LFormer(nn.Module):
             (B, O), the answer for the series so far or for this row, and the new state.
         """
         if self.config.answer == "query":
-            raise RuntimeError('step answers at the row it is given; a model with answer="query" answers elsewhere.')
+            raise RuntimeError(
+                'step answers at the row it is given; a model with answer="query" answers elsewhere. Use advance, and '
+                "ask where an answer is wanted."
+            )
+        x, row, encoded, after = self._advance(values, delta, state, marks)
+        if self.config.answer == "series":
+            x = self.pool(after.pooled, after.rows).to(x.dtype)
+        return _finite(self._from_guess(self.head(x)[:, None], row, encoded)[:, 0]), after
+
+    def advance(self, values: Tensor, delta: Tensor, state: State, marks: Tensor | None = None) -> State:
+        """As `step`, without an answer: the state after one row per series, of any model that has one."""
+        return self._advance(values, delta, state, marks)[-1]
+
+    def ask(self, times: Tensor, state: State, marks: Tensor | None = None) -> Tensor:
+        """What a model with answer="query" says of series that stand at `state`, which stays as it is.
+
+        Args:
+            times: (B, Q) since the start of each series, not before its latest row.
+            state: as in `step`.
+            marks: (B, Q, M) numbers known in advance of these times, if the model reads any.
+
+        Returns:
+            (B, Q, O)
+        """
+        B, none = times.shape[0], times[:, :0]
+        values = self.first_interval.new_zeros(B, 0, self.config.inputs)
+        batch = IrregularBatch(
+            values=values,
+            times=none,
+            deltas=none.to(values.dtype),
+            observed=values.bool(),
+            lengths=torch.zeros_like(state.rows),
+            start=torch.zeros_like(state.time),
+            query_times=times,
+            static=state.static,
+            marks=None if marks is None else marks[:, :0],
+            query_marks=marks,
+        )
+        return self(batch, state)
+
+    def _advance(
+        self, values: Tensor, delta: Tensor, state: State, marks: Tensor | None
+    ) -> tuple[Tensor, IrregularBatch, Encoded, State]:
+        """(B, D) out of the last mixer, the row, what the encoder made of it, and the new state."""
         checks.row_valid(values, delta, len(state.rows), self.config.inputs, self.first_interval.dtype)
         time = state.time + delta.to(state.time.dtype)
         row = _one_row(values, time, state, marks)
@@ -347,10 +390,9 @@ class LFormer(nn.Module):
         count, pooled = state.rows + 1, state.pooled
         if self.config.answer == "series":
             pooled = self.pool.add(pooled, x[:, None], torch.ones_like(count))
-            x = self.pool(pooled, count).to(x.dtype)
-        answer = _finite(self._from_guess(self.head(x)[:, None], row, encoded)[:, 0])
         last = None if encoded.known is None else encoded.known.after_rows().squeeze()
-        return answer, State(tuple(layers), time, count, pooled, last, state.static, encoded.recent, encoded.seen)
+        after = State(tuple(layers), time, count, pooled, last, state.static, encoded.recent, encoded.seen)
+        return x, row, encoded, after
 
     def decays(self, batch: IrregularBatch) -> list[Tensor]:
         """(B, L, H) of each layer, how much of its memory every row of the batch lets fade: `-log g`; 0 on padding."""

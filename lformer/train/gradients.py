@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Literal
 
@@ -15,9 +15,11 @@ from torch.nn.parallel import DistributedDataParallel
 from lformer.batch import IrregularBatch
 from lformer.cuda_graphs import CapturedStep, RecordingError, capture_step, pad_to_bucket, recording
 from lformer.evaluate import as_precise
+from lformer.nn.lformer import LFormer
 from lformer.ops.checks import skip_value_checks
 from lformer.parts import Share
 from lformer.tasks import Task
+from lformer.train import pieces
 from lformer.train.distributed import World
 
 Precision = Literal["tf32", "float32", "bf16", "float64"]
@@ -38,13 +40,28 @@ class Gradients:
         precision: as in `TrainConfig`.
         replay: record steps on CUDA if the model allows it. Only in a process alone: others would have to exchange
             their gradients within the recording.
+        piece_rows: as in `TrainConfig`.
     """
 
-    def __init__(self, model: nn.Module, task: Task, world: World, *, precision: Precision, replay: bool) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        task: Task,
+        world: World,
+        *,
+        precision: Precision,
+        replay: bool,
+        piece_rows: int | None = None,
+    ) -> None:
         self.model, self.task, self.world, self.precision = model, task, world, precision
+        self.piece_rows = piece_rows
         self.recorded: CapturedStep | None = None
         self.shared: DistributedDataParallel | None = None
-        if world.size > 1:
+        if piece_rows is not None:
+            if world.size > 1:
+                raise ValueError("piece_rows is for one process; several divide the series of a batch, whole.")
+            pieces.check_pieces(model, task, piece_rows)
+        elif world.size > 1:
             # Static: which weights a batch reaches does not change, so nobody waits for those that none reaches.
             self.shared = DistributedDataParallel(_Objective(model, task), static_graph=True)
         elif replay and getattr(model, "recordable", False):
@@ -64,10 +81,19 @@ class Gradients:
 
     def _ordinary(self, batch: IrregularBatch) -> Tensor:
         self.model.zero_grad()
-        with autocast(self.precision, self.world.device), skip_value_checks():  # checked when made; the loss is watched
+        if self.piece_rows is not None:
+            assert isinstance(self.model, LFormer)
+            batch = batch.to(self.world.device)
+            return pieces.gradients(self.model, self.task, batch, self.piece_rows, self._computing)
+        with self._computing():
             loss = _loss(self.task, self.model, batch.to(self.world.device))
         loss.backward()
         return loss.detach()
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        with autocast(self.precision, self.world.device), skip_value_checks():  # checked when made; the loss is watched
+            yield
 
     def _replayed(self, step: CapturedStep, batch: IrregularBatch) -> Tensor:
         with autocast(self.precision, self.world.device):

@@ -67,6 +67,9 @@ class TrainConfig:
             has no limit.
         drop_fraction: in training, about this share of observations, rows and channels is dropped, others in every
             epoch.
+        piece_rows: causal models that answer per row or series are trained on pieces of so many rows, the state carried
+            from one to the next and gradients cut off between them: memory then does not grow with the series. None
+            goes back through whole series.
         clock: "fitted" tells the model how long a typical interval and a typical series of the training part are;
             "kept" leaves what it knows, for a model that was trained before.
         device: "auto" is CUDA where there is one, else the CPU; "cpu"; "gpu" insists on one, CUDA or else Apple's; or a
@@ -95,6 +98,7 @@ class TrainConfig:
     earliest: int = 0
     time_limit: float | None = None
     drop_fraction: float = 0.0
+    piece_rows: int | None = None
     clock: Literal["fitted", "kept"] = "fitted"
     device: str = "auto"
     devices: int = 1
@@ -176,7 +180,9 @@ def fit(
     if saved is not None:
         averaged.load(saved["average"])
     draws = Draws(world.device)
-    gradients = Gradients(model, task, world, precision=config.precision, replay=config.replay)
+    gradients = Gradients(
+        model, task, world, precision=config.precision, replay=config.replay, piece_rows=config.piece_rows
+    )
     if not leads:
         new_bar = partial(TrainingBar, shown=False)
     bar = new_bar(splits.name, config.epochs * steps, len(history) * steps)

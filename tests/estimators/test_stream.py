@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from estimators.every_estimator import POINTS, RECORDS, SERIES, fitted, records
+from estimators.every_estimator import POINTS, RECORDS, SERIES, SMALL, fitted, records
 from sklearn.exceptions import NotFittedError
 
 from lformer import LFormerClassifier, LFormerPointRegressor, LFormerRegressor, Panel
-from lformer.estimators import load
+from lformer.estimators import load, pretrain
 from lformer.estimators.stream import Stream
 
 NAN = float("nan")
@@ -177,10 +177,28 @@ def test_a_model_that_reads_the_whole_series_says_how_to_get_one_that_streams(ki
         kind(streaming=True).stream()
 
 
+@pytest.mark.parametrize("dated", [False, True])
 @pytest.mark.parametrize("kind", RECORDS)
-def test_those_that_answer_at_times_asked_for_say_who_streams(kind: Any) -> None:
-    with pytest.raises(ValueError, match=rf"{kind.__name__} answers at times that it is asked for.*PointClassifier"):
-        fitted(kind, streaming=True).stream()
+def test_values_between_and_after_the_rows_are_those_of_predict_on_the_series_so_far(kind: Any, dated: bool) -> None:
+    X = records(dated=dated)
+    model = fitted(kind, X, streaming=True, depth=2, max_epochs=3)
+    later = np.timedelta64(7, "m") if dated else 0.12
+    for i in (0, 1, 2):
+        stream = model.stream(covariates(X, i))
+        with pytest.raises(ValueError, match="had no row yet"):
+            stream.predict_at(X[i][0][0])
+        for n, (time, values) in enumerate(zip(*X[i], strict=True)):
+            rows = stream.rows
+            assert stream.update(time, values) is None
+            assert stream.rows == rows + (not np.isnan(values).all())  # as `predict`, which leaves out empty rows
+            told = stream.predict_at(time + later)
+            assert np.array_equal(told, stream.predict_at(time + later))  # a question changes nothing
+            assert np.allclose(told, model.predict(prefix(X, i, n + 1), [time + later])[0][0], rtol=1e-5, atol=1e-5)
+
+
+def test_a_pretrainer_says_that_it_has_no_answers() -> None:
+    with pytest.raises(ValueError, match="LFormerPretrainer gives no answers of its own: fit an estimator from it"):
+        pretrain(records(), streaming=True, **SMALL).stream()
 
 
 @pytest.mark.filterwarnings("ignore:Channels never observed")

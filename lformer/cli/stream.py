@@ -1,0 +1,146 @@
+"""`lformer stream`: lines of JSON come in while they happen, and an answer goes out for each."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+from rich.console import Console
+
+from lformer.cli.common import clear_errors
+
+if TYPE_CHECKING:
+    from lformer.cli.lines import Lines
+
+CHUNK = 2**18  # bytes that are read at once, if so many are waiting
+
+
+class LateRows(StrEnum):
+    """What to do with an observation that is older than the last row of its series."""
+
+    refuse = "refuse"
+    drop = "drop"
+    merge = "merge"
+
+
+class StoppedError(Exception):
+    """SIGTERM, while nothing was being worked on."""
+
+
+def stream(
+    model: Annotated[Path, typer.Argument(help="Folder of a model that was fitted with --streaming.")],
+    state: Annotated[
+        Path | None,
+        typer.Option("--state", help="Folder to go on from, if it is there, and to save to at the end and on SIGTERM."),
+    ] = None,
+    every: Annotated[int, typer.Option("--every", min=0, help="Save the state after so many lines, too; 0: not.")] = 0,
+    late: Annotated[
+        LateRows,
+        typer.Option("--late", help="An observation older than the last row of its series: an error, dropped, merged."),
+    ] = LateRows.refuse,
+    memory: Annotated[
+        int | None, typer.Option("--memory", min=1, help="How many rows of a series --late merge can take back.")
+    ] = None,
+) -> None:
+    """Answer on standard output for every line that comes in on standard input, whichever series it is of.
+
+    A line is {"id": "p1", "time": 3.5, "values": {"heart rate": 71}}; the first of a series also has "static": {...} if
+    the model knows covariates. Null or nothing stands for what was not observed. {"id": "p1", "at": 4.0} asks at a time
+    and changes nothing. A line that is wrong is answered by {"line": 7, "error": ...}, and the others go on.
+
+    Exit code 0: the input came to its end. 143: SIGTERM; the state is saved, and what was taken in is answered.
+    """
+    from lformer.allocator import keep_freed_pages
+    from lformer.cli.lines import Lines
+    from lformer.estimators.artefact import load_with_columns
+    from lformer.estimators.stream_files import FILE
+
+    keep_freed_pages()
+    with clear_errors():
+        estimator, columns = load_with_columns(model)
+        streams = estimator.streams(late=late.value, memory=memory)
+        if state is not None and (state / FILE).is_file():
+            streams.load(state)
+            _say(f"{len(streams):,} series, {int(streams.rows().sum()):,} rows: {state}")
+        lines = Lines(streams, columns or {})
+    with clear_errors(code=1):
+        ended = _follow(sys.stdin.buffer, lines, state, every)
+    if lines.wrong or streams.dropped:
+        _say(f"{lines.count:,} lines: {lines.wrong:,} wrong, {streams.dropped:,} dropped as late.")
+    raise typer.Exit(ended)
+
+
+def _follow(source: BinaryIO, lines: Lines, state: Path | None, every: int) -> int:
+    """Answer until the input ends, and say how it did: 0, or 143 if by SIGTERM."""
+    saved = lines.count
+
+    def save() -> None:
+        if state is not None:
+            lines.streams.save(state)
+            _say(f"State after {lines.count:,} lines: {state}")
+
+    try:
+        with _stopping() as wait:
+            rest = b""
+            while part := wait(lambda: source.read1(CHUNK)):  # type: ignore[attr-defined]
+                *whole, rest = (rest + part).split(b"\n")
+                _write(lines.answers(whole))
+                if every and lines.count - saved >= every:
+                    save()
+                    saved = lines.count
+            _write(lines.answers([rest] if rest.strip() else []))
+    except StoppedError:
+        return 128 + signal.SIGTERM
+    finally:
+        save()
+    return 0
+
+
+@contextmanager
+def _stopping() -> Iterator[Callable[[Callable[[], bytes]], bytes]]:
+    """Inside, SIGTERM ends the waiting for more, never the work on what has come: that is answered first."""
+    asked = waiting = False
+
+    def handle(number: int, frame: object) -> None:
+        nonlocal asked
+        asked = True
+        if waiting:
+            raise StoppedError
+
+    def wait(read: Callable[[], bytes]) -> bytes:
+        nonlocal waiting
+        waiting = True
+        try:
+            if asked:
+                raise StoppedError
+            return read()
+        finally:
+            waiting = False
+
+    main = threading.current_thread() is threading.main_thread()  # another thread may not
+    before = signal.signal(signal.SIGTERM, handle) if main else None
+    try:
+        yield wait
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _write(answers: list[dict[str, Any]]) -> None:
+    """One line each, at once."""
+    if answers:
+        sys.stdout.write("".join(json.dumps(answer, ensure_ascii=False) + "\n" for answer in answers))
+        sys.stdout.flush()
+
+
+def _say(text: str) -> None:
+    """Beside the answers."""
+    Console(stderr=True).print(text, highlight=False, soft_wrap=True, markup=False)

@@ -1,0 +1,75 @@
+"""Truncated back-propagation through time: gradients of series that are longer than memory, a piece after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lformer.batch import IrregularBatch
+from lformer.nn.lformer import LFormer
+from lformer.nn.states import each
+from lformer.tasks import Task
+
+
+def check_pieces(model: nn.Module, task: Task, rows: int) -> None:
+    """Refuse what cannot go on from a state, or is asked elsewhere than at rows and ends of series."""
+    if rows < 1:
+        raise ValueError(f"piece_rows must be at least 1, or None; got {rows}.")
+    if not isinstance(model, LFormer) or task.answer == "query":
+        raise ValueError(
+            f"piece_rows={rows} is for an LFormer that answers per row or per series; got {type(model).__name__} with "
+            f'answer="{task.answer}".'
+        )
+    model.init_state(1)  # says what is wrong with one that reads ahead
+
+
+def losses(model: LFormer, task: Task, batch: IrregularBatch, rows: int) -> Iterator[Tensor]:
+    """Losses of pieces of a batch, (), whose sum is the loss of the whole; take the gradients of each before the next.
+
+    The answers are those of whole series, as each piece goes on from the state after the one before. Gradients end
+    where a piece begins. A series is asked for in the piece in which it ends, so with answers per series nothing is
+    learned from its earlier pieces but what they are worth as a state.
+
+    Args:
+        model: causal.
+        task: what the loss is.
+        batch: on the device of the model.
+        rows: of a piece.
+    """
+    length, whole, state = batch.times.shape[1], task.weight(batch).clamp(min=1), None
+    for start in range(0, max(length, 1), rows):
+        stop = min(start + rows, length)
+        piece = batch.stretch(start, stop, task.answer)
+        output, state = model(piece, state, return_state=True)
+        state = each(Tensor.detach, state)
+        if task.answer == "series":
+            ends = (batch.lengths <= stop) & ((batch.lengths > start) | (start == 0))
+            if not bool(ends.any()):
+                continue
+            output, piece = output[ends], piece[ends]
+        yield task.loss(output, piece) * (task.weight(piece) / whole).to(output.dtype)
+
+
+def gradients(
+    model: LFormer,
+    task: Task,
+    batch: IrregularBatch,
+    rows: int,
+    inside: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> Tensor:
+    """The loss of a batch, (); its gradients, cut off between pieces, are added to those of the parameters.
+
+    `inside` is the context in which losses are computed, but not their gradients.
+    """
+    total, found = torch.zeros((), device=batch.values.device), losses(model, task, batch, rows)
+    while True:
+        with inside():
+            loss = next(found, None)
+        if loss is None:
+            return total
+        loss.backward()
+        total = total + loss.detach()
