@@ -27,6 +27,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "nn": {"ops", "batch", "draws"},
     "tasks": {"batch", "metrics", "parts"},
     "evaluate": {"ops", "batch", "devices", "parts", "tasks"},
+    "export": {"arrays", "sealed", "batch", "panel", "nn", "tasks"},
     "baselines": {"draws", "ops", "batch", "nn", "panel", "parts", "summaries", "metrics", "tasks"},
     "data": {"sealed", "batch", "panel", "parts", "hiding", "scaling", "splitting", "tasks"},
     "drawing": set(),
@@ -36,7 +37,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     },
     "estimators": {
         "arrays", "sealed", "batch", "panel", "parts", "hiding", "scaling", "splitting", "covariates", "summaries",
-        "devices", "nn", "doctor",
+        "devices", "nn", "export", "doctor",
         "baselines", "metrics", "tasks", "evaluate", "train",
     },
     "explain": {"batch", "panel", "parts", "nn", "tasks", "evaluate", "doctor", "estimators"},

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import lformer
-from lformer.cli import bench, data, defaults, experiment, model
+from lformer.cli import bench, data, defaults, experiment, export, model
 from lformer.cli.common import console
 
 app = typer.Typer(
@@ -15,6 +15,7 @@ app.command()(experiment.demo)
 app.command()(experiment.speed)
 app.command()(model.fit)
 app.command()(model.predict)
+app.command()(export.export)
 bench.app.command("defaults")(defaults.defaults)
 bench.app.command("defaults-table")(defaults.defaults_table)
 app.add_typer(bench.app, name="bench")

@@ -2,52 +2,47 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lformer.batch import IrregularBatch
 from lformer.export.ports import Port
-from lformer.nn.lformer import LFormer
+from lformer.export.subject import Subject, classes_of
 from lformer.panel.missing import read_marks
-
-if TYPE_CHECKING:
-    from lformer.estimators.base import LFormerEstimator
 
 
 class Reading(nn.Module):
-    """Values as they come -> which of them were observed, and 0 elsewhere.
+    """Values as they come -> which of them are missing.
 
     Missing is what is NaN, a number that stands for a missing value, or in a channel that training never saw.
     """
 
-    def __init__(self, estimator: LFormerEstimator) -> None:
+    def __init__(self, subject: Subject) -> None:
         super().__init__()
-        features = estimator.features_
-        self.known: Tensor | None
-        self.register_buffer("known", None if features.known.all() else torch.from_numpy(features.known.copy()))
-        marks = read_marks(estimator.missing_values, features.channels, np.float32, some=True)
+        features = subject.features_
+        self.unknown: Tensor | None
+        self.register_buffer("unknown", None if features.known.all() else torch.from_numpy(~features.known))
+        marks = read_marks(subject.missing_values, features.channels, np.float32, some=True)
         self.marks = [(float(number), torch.from_numpy(where)) for number, where in marks]
 
-    def forward(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """(..., C) -> (..., C) without NaN, (..., C) bool"""
-        observed = ~torch.isnan(values)
-        if self.known is not None:
-            observed = observed & self.known
+    def forward(self, values: Tensor) -> Tensor:
+        """(..., C) -> (..., C) bool, where nothing was observed"""
+        missing = torch.isnan(values)
+        if self.unknown is not None:
+            missing = missing | self.unknown
         for number, where in self.marks:
-            observed = observed & ~((values.float() == number) & where)
-        return torch.where(observed, values, 0), observed
+            missing = missing | ((values.float() == number) & where)
+        return missing
 
 
 class Answering(nn.Module):
     """What a model puts out -> what a user gets: probabilities, or numbers in the units of the targets."""
 
-    def __init__(self, estimator: LFormerEstimator) -> None:
+    def __init__(self, subject: Subject) -> None:
         super().__init__()
-        task = estimator.task_
-        self.classes = hasattr(estimator, "classes_")
+        task = subject.task_
+        self.classes = classes_of(subject) is not None
         self.shift: Tensor
         self.scale: Tensor
         self.register_buffer("shift", torch.tensor(list(task.shift) or [0.0], dtype=torch.float64))
@@ -65,12 +60,12 @@ class BatchGraph(nn.Module):
     Stamps are differenced here, in float64, so that those of the year 2024 in seconds lose nothing.
     """
 
-    def __init__(self, estimator: LFormerEstimator) -> None:
+    def __init__(self, subject: Subject) -> None:
         super().__init__()
-        self.reading, self.answering = Reading(estimator), Answering(estimator)
-        self.model = estimator.model_
-        self.asks = estimator.model_.config.answer == "query"
-        self.inputs = batch_inputs(estimator)
+        self.reading, self.answering = Reading(subject), Answering(subject)
+        self.model = subject.model_
+        self.asks = subject.model_.config.answer == "query"
+        self.inputs = batch_inputs(subject)
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """(B, O), (B, L, O) or (B, Q, O)"""
@@ -79,7 +74,7 @@ class BatchGraph(nn.Module):
 
     def batch(self, given: dict[str, Tensor]) -> IrregularBatch:
         """The series as a model takes them."""
-        values, observed = self.reading(given["values"])
+        values, observed = given["values"], ~self.reading(given["values"])
         times, lengths, marks = given["times"], given["lengths"], given.get("marks")
         place = torch.arange(times.shape[1], device=times.device)
         if self.asks:  # then rows in which nothing was observed are left out, as `predict` does
@@ -113,9 +108,9 @@ class BatchGraph(nn.Module):
         )
 
 
-def batch_inputs(estimator: LFormerEstimator) -> list[Port]:
-    """What the batch graph of an estimator takes."""
-    config = estimator.model_.config
+def batch_inputs(subject: Subject) -> list[Port]:
+    """What the batch graph of a model takes."""
+    config = subject.model_.config
     ports = [
         Port("values", "float64", ("batch", "length", config.inputs), "NaN where nothing was observed"),
         Port("times", "float64", ("batch", "length"), "stamps, not decreasing along a series"),
@@ -132,9 +127,9 @@ def batch_inputs(estimator: LFormerEstimator) -> list[Port]:
     return ports
 
 
-def batch_output(estimator: LFormerEstimator) -> Port:
-    """What the batch graph of an estimator gives."""
-    config = estimator.model_.config
+def batch_output(subject: Subject) -> Port:
+    """What the batch graph of a model gives."""
+    config = subject.model_.config
     place: dict[str, tuple[str, ...]] = {"series": (), "step": ("length",), "query": ("queries",)}
-    what = "probabilities, in the order of `classes`" if hasattr(estimator, "classes_") else "in the units of training"
+    what = "probabilities, in the order of `classes`" if classes_of(subject) is not None else "in the units of training"
     return Port("answers", "float64", ("batch", *place[config.answer], config.outputs), what)

@@ -1,9 +1,9 @@
 """What PyTorch does that ONNX has no operator for, in operators that it has; linear in the length, or nearly.
 
-    cummax, cummin   in ceil(log2 L) rounds, each of which looks 1, 2, 4, … places back
-    searchsorted     sequence and questions are sorted together; the rows that come before a question are counted
-    sort             of equals the first comes first
-    expm1            in float64, in which exp(x) - 1 keeps the digits that float32 would lose
+cummax, cummin   in ceil(log2 L) rounds, each of which looks 1, 2, 4, … places back
+searchsorted     sequence and questions are sorted together; the rows that come before a question are counted
+sort             of equals the first comes first
+expm1            in float64, in which exp(x) - 1 keeps the digits that float32 would lose
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onnxscript import opset18 as op
 DOUBLE, WHOLE = 11, 7  # as ONNX numbers its types
 
 
-@script()
+@script()  # type: ignore[untyped-decorator, unused-ignore]
 def _running_max(x: INT64[...]) -> INT64[...]:
     """(..., L) -> (..., L)"""
     length = op.Squeeze(op.Shape(x, start=-1))
