@@ -178,8 +178,8 @@ class LeanStep(nn.Module):
     ) -> Tensor:
         """(B, count · C) what each channel did some intervals ago, compared with its latest value."""
         C = self.channels
-        came = torch.cat([torch.where(missing, NEVER, values), torch.where(missing, NEVER, now)], dim=1)
-        came = torch.cat([came, came], dim=1)[:, None]
+        new = [torch.where(missing, NEVER, values), torch.where(missing, NEVER, now)]
+        came = torch.cat([*new, *new], dim=1)[:, None]
         recent = torch.where(was["recent"] == NEVER, came, was["recent"])  # those that waited for an observation
         later = was["recent_times"][:, :, 1:]  # the first row is looked at also where all are too late
         now = now[..., None]

@@ -60,11 +60,13 @@ FITTED: dict[str, Callable[[], Any]] = {
     "numbers": lambda: LFormerPointRegressor(**SMALL).fit(X, NUMBERS),
     "interpolator": lambda: LFormerInterpolator(**SMALL).fit(X),
     "forecaster": lambda: LFormerForecaster(horizon=5.0, series_scale=True, extrapolate="warn", **SMALL).fit(X),
-    "stream": lambda: LFormerClassifier(streaming=True, members=1, **SMALL | {"depth": 2}).fit(X, LABELS),
+    "stream": lambda: LFormerClassifier(streaming=True, members=1, **SMALL).fit(X, LABELS),
     "ensemble stream": lambda: LFormerRegressor(
         streaming=True, members=2, neighbours=2, summaries=True, missing_values={"2": -9.0}, **SMALL
     ).fit(X, 5.0 * LABELS),
-    "stream of points": lambda: LFormerPointRegressor(streaming=True, neighbours=0, **SMALL).fit(X, NUMBERS),
+    "stream of points": lambda: LFormerPointRegressor(streaming=True, neighbours=0, **SMALL | {"depth": 2}).fit(
+        X, NUMBERS
+    ),
     "streaming forecaster": lambda: LFormerForecaster(horizon=5.0, streaming=True, extrapolate="warn", **SMALL).fit(X),
 }
 
