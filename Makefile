@@ -41,7 +41,7 @@ extras: $(READY)  ## all extras resolve together with the pins; needs the packag
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lformer needs Python 3.11 or newer; call make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,plots,data,docs,adapters,baselines]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,plots,data,docs,adapters,baselines,export]"
 	touch $(READY)
 
 clean:

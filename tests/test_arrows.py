@@ -28,6 +28,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "nn": {"ops", "batch", "distributions", "draws"},
     "tasks": {"batch", "distributions", "metrics", "parts"},
     "evaluate": {"ops", "batch", "devices", "parts", "tasks"},
+    "export": {"arrays", "sealed", "batch", "panel", "nn", "tasks"},
     "baselines": {"draws", "ops", "batch", "nn", "panel", "parts", "summaries", "metrics", "tasks"},
     "data": {"sealed", "batch", "panel", "parts", "hiding", "scaling", "splitting", "tasks"},
     "drawing": set(),
@@ -38,8 +39,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     },
     "estimators": {
         "allocator", "arrays", "distributions", "sealed", "batch", "panel", "parts", "hiding", "scaling", "splitting",
-        "covariates",
-        "summaries", "devices", "nn", "doctor",
+        "covariates", "summaries", "devices", "nn", "export", "doctor",
         "baselines", "metrics", "tasks", "evaluate", "train",
     },
     "explain": {"batch", "panel", "parts", "nn", "tasks", "evaluate", "doctor", "estimators"},

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import lformer
-from lformer.cli import bench, data, defaults, experiment, model, stream, warm
+from lformer.cli import bench, data, defaults, experiment, export, model, stream, warm
 from lformer.cli.common import console
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app.command()(warm.warm)
 app.command()(model.fit)
 app.command()(model.predict)
 app.command()(stream.stream)
+app.command()(export.export)
 bench.app.command("defaults")(defaults.defaults)
 bench.app.command("defaults-table")(defaults.defaults_table)
 app.add_typer(bench.app, name="bench")

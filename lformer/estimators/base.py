@@ -264,6 +264,21 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
 
         artefact.save(self, folder)
 
+    def export(self, folder: str | Path, to: Literal["onnx", "pt2"] = "onnx") -> Path:
+        """Write the fitted estimator as graphs that run without lformer, with a description and examples.
+
+        Args:
+            folder: new, empty, or with an earlier export, which is replaced.
+            to: "onnx", which runs without PyTorch too; or "pt2", PyTorch's own archive.
+
+        Returns:
+            The folder. `lformer.export` says what is in it.
+        """
+        from lformer.export import export
+
+        check_is_fitted(self, "model_")
+        return export(self, folder, to)
+
     def stream(
         self, static: Mapping[str, Any] | None = None, late: Late = "refuse", memory: int | None = None
     ) -> Stream:

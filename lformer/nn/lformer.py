@@ -432,7 +432,7 @@ class LFormer(nn.Module):
             assert encoded.seen is not None
             last = encoded.known.at(batch.lengths[:, None]).squeeze()
             added = self.summaries(last, encoded.seen, batch.static)
-            prediction = prediction + added.reshape(len(added), *[1] * (prediction.ndim - 2), -1)
+            prediction = prediction + added.reshape(added.shape[0], *[1] * (prediction.ndim - 2), -1)
         outputs = self.config.outputs
         raw, prediction = prediction[..., outputs:], prediction[..., :outputs]
         if self.persistence is not None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lformer.ops.checks import exact_dtype
+from lformer.ops.checks import exact_dtype, exporting
 
 FINE = 4  # frequencies within the width of a peak
 CLOSER = (0.1, 0.02)  # cycles, between the points that a frequency is refined by
@@ -81,8 +81,8 @@ def fit_wave(values: Tensor, observed: Tensor, times: Tensor, line: Tensor) -> W
 
 
 def _cycles(rows: int) -> int:
-    """At most, in a series of so many rows."""
-    return max(1, min(MOST, math.ceil(SHARE * rows)))
+    """At most, in a series of so many rows; while exporting, their number is a symbol, and it is the most of all."""
+    return MOST if exporting() else max(1, min(MOST, math.ceil(SHARE * rows)))
 
 
 def _power(phase: Tensor, seen: Tensor, rest: Tensor, count: Tensor, grid: Tensor) -> Tensor:

@@ -1,0 +1,1 @@
+"""Programs that are copied into exported folders as they are; they need no lformer."""

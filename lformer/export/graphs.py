@@ -1,0 +1,135 @@
+"""The batch graph: raw values and stamps of whole series in, what `predict` or `predict_proba` says out."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lformer.batch import IrregularBatch
+from lformer.export.ports import Port
+from lformer.export.subject import Subject, classes_of
+from lformer.panel.missing import read_marks
+
+
+class Reading(nn.Module):
+    """Values as they come -> which of them are missing.
+
+    Missing is what is NaN, a number that stands for a missing value, or in a channel that training never saw.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__()
+        features = subject.features_
+        self.unknown: Tensor | None
+        self.register_buffer("unknown", None if features.known.all() else torch.from_numpy(~features.known))
+        marks = read_marks(subject.missing_values, features.channels, np.float32, some=True)
+        self.marks = [(float(number), torch.from_numpy(where)) for number, where in marks]
+
+    def forward(self, values: Tensor) -> Tensor:
+        """(..., C) -> (..., C) bool, where nothing was observed"""
+        missing = torch.isnan(values)
+        if self.unknown is not None:
+            missing = missing | self.unknown
+        for number, where in self.marks:
+            missing = missing | ((values.float() == number) & where)
+        return missing
+
+
+class Answering(nn.Module):
+    """What a model puts out -> what a user gets: probabilities, or numbers in the units of the targets."""
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__()
+        task = subject.task_
+        self.classes = classes_of(subject) is not None
+        self.shift: Tensor
+        self.scale: Tensor
+        self.register_buffer("shift", torch.tensor(list(task.shift) or [0.0], dtype=torch.float64))
+        self.register_buffer("scale", torch.tensor(list(task.scale) or [1.0], dtype=torch.float64))
+
+    def forward(self, output: Tensor) -> Tensor:
+        """(..., O) -> (..., O) float64"""
+        output = output.double()
+        return torch.softmax(output, dim=-1) if self.classes else self.shift + self.scale * output
+
+
+class BatchGraph(nn.Module):
+    """B series of up to L rows, and Q times at which answers are wanted, if the model is asked at times.
+
+    Stamps are differenced here, in float64, so that those of the year 2024 in seconds lose nothing.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__()
+        self.reading, self.answering = Reading(subject), Answering(subject)
+        self.model = subject.model_
+        self.asks = subject.model_.config.answer == "query"
+        self.inputs = batch_inputs(subject)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """(B, O), (B, L, O) or (B, Q, O)"""
+        given = {port.name: tensor for port, tensor in zip(self.inputs, inputs, strict=True)}
+        return self.answering(self.model(self.batch(given)))
+
+    def batch(self, given: dict[str, Tensor]) -> IrregularBatch:
+        """The series as a model takes them."""
+        values, observed = given["values"], ~self.reading(given["values"])
+        times, lengths, marks = given["times"], given["lengths"], given.get("marks")
+        place = torch.arange(times.shape[1], device=times.device)
+        if self.asks:  # then rows in which nothing was observed are left out, as `predict` does
+            informed = observed.any(dim=2) & (place < lengths[:, None])
+            order = torch.where(informed, place, place + times.shape[1]).argsort(dim=1)
+            values, observed = (x.gather(1, order[..., None].expand_as(x)) for x in (values, observed))
+            times, lengths = times.gather(1, order), informed.sum(dim=1)
+            if marks is not None:
+                marks = marks.gather(1, order[..., None].expand_as(marks))
+        valid = place < lengths[:, None]
+        observed = observed & valid[..., None]
+        last = (lengths - 1).clamp(min=0)[:, None]
+        start = torch.where(lengths > 0, times[:, 0], 0)
+        clock = torch.where(valid, times, torch.where(lengths[:, None] > 0, times.gather(1, last), 0)) - start[:, None]
+        before = torch.cat([clock[:, :1], clock], dim=1).gather(1, place.expand_as(clock))
+        if marks is not None:  # over the padding those of the last row, as its time
+            row = torch.minimum(place, last)
+            marks = marks.gather(1, row[..., None].expand_as(marks))
+        asked = given.get("query_times")
+        return IrregularBatch(
+            values=torch.where(observed, values, 0),
+            times=clock,
+            deltas=(clock - before).float(),
+            observed=observed,
+            lengths=lengths,
+            start=start,
+            query_times=None if asked is None else asked - start[:, None],
+            static=given.get("static"),
+            marks=marks,
+            query_marks=given.get("query_marks"),
+        )
+
+
+def batch_inputs(subject: Subject) -> list[Port]:
+    """What the batch graph of a model takes."""
+    config = subject.model_.config
+    ports = [
+        Port("values", "float64", ("batch", "length", config.inputs), "NaN where nothing was observed"),
+        Port("times", "float64", ("batch", "length"), "stamps, not decreasing along a series"),
+        Port("lengths", "int64", ("batch",), "rows of each series; what comes after them is padding"),
+    ]
+    if config.statics:
+        ports.append(Port("static", "float32", ("batch", config.statics), "covariates, coded as `covariates` tells"))
+    if config.marks:
+        ports.append(Port("marks", "float32", ("batch", "length", config.marks), "of rows, as `calendar` tells"))
+    if config.answer == "query":
+        ports.append(Port("query_times", "float64", ("batch", "queries"), "stamps at which answers are wanted"))
+        if config.marks:
+            ports.append(Port("query_marks", "float32", ("batch", "queries", config.marks), "of these stamps"))
+    return ports
+
+
+def batch_output(subject: Subject) -> Port:
+    """What the batch graph of a model gives."""
+    config = subject.model_.config
+    place: dict[str, tuple[str, ...]] = {"series": (), "step": ("length",), "query": ("queries",)}
+    what = "probabilities, in the order of `classes`" if classes_of(subject) is not None else "in the units of training"
+    return Port("answers", "float64", ("batch", *place[config.answer], config.outputs), what)

@@ -1,0 +1,244 @@
+"""LeanStep: `LFormer.step` in fewer and smaller operations, of which a runtime pays for each.
+
+- Time counts from the first row, in typical intervals, so that ages need no division. The prefix norm does not notice.
+- The memory is kept as `M = S / ġ`, with ġ the product of all gates so far: then a row only adds to it,
+
+      M_n = M_{n-1} + (1/ġ_n - 1/ġ_{n-1}) k_nᵀ v_n,        y_n = ġ_n q_n M_n,
+
+  as (1 - g_n) / ġ_n = 1/ġ_n - 1/ġ_{n-1}. Under the prefix norm 1/ġ grows as the time since the start, no faster.
+- Of the latest rows is kept what was known of each channel after them, and the observation that came next, which is
+  filled in when it comes: so the line between neighbours is looked up, not searched for.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lformer.export.ports import Port
+from lformer.nn.lformer import LFormer
+from lformer.nn.mixer import LiquidMixer, SwiGLU
+from lformer.nn.neighbours import REACH, offsets
+from lformer.nn.summaries import FAR
+
+# Powers of two that float32 holds as they are: constants of a graph may pass through it.
+NEVER = 2.0**100  # when something will be observed that has not been; minus that, when it was
+LOWEST = -(2.0**100)  # below every number of a row
+TINY = 2.0**-100  # of a sum of decays: below it there is nothing to share
+KEPT = REACH - 1  # rows that a row looks back at, beside itself
+
+State = dict[str, Tensor]
+
+
+class LeanMixer(nn.Module):
+    """A `LiquidMixer` on one row of each series; memory and gates in float64, as in a stream."""
+
+    def __init__(self, mixer: LiquidMixer, name: str) -> None:
+        super().__init__()
+        time, channel = mixer.liquid, mixer.channel_mixer
+        assert isinstance(channel, SwiGLU)
+        assert time.output_gate is not None
+        assert time.gate is not None
+        assert time.mu is not None
+        H, K = time.heads, time.width // time.heads
+        self.heads, self.name = H, name
+        self.time_norm, self.channel_norm, self.up = mixer.time_norm, mixer.channel_norm, channel.up
+        self.project = nn.Linear(time.width, 4 * time.width + H)  # of each head in turn: q, v, k, o and the gate
+        parts = (
+            (time.query, 1.0),
+            (time.value, 1.0),
+            (time.key, 1 / math.sqrt(K)),
+            (time.output_gate, 1.0),
+            (time.gate, 1.0),
+        )
+        with torch.no_grad():
+            self.project.weight.copy_(
+                torch.cat([(m.weight * scale).unflatten(0, (H, -1)) for m, scale in parts], 1).flatten(0, 1)
+            )
+            self.project.bias.copy_(torch.cat([m.bias.unflatten(0, (H, -1)) for m, _ in parts], 1).flatten())
+        self.mix, self.down = (nn.Buffer(m.weight.detach().T.contiguous()) for m in (time.mix, channel.down))
+        mu = time.mu().detach().double().expand(H)[:, None, None]
+        self.mu, self.rest = nn.Buffer(mu), nn.Buffer(1 - mu)
+
+    def ports(self) -> list[tuple[Port, float]]:
+        """The state, and how it begins."""
+        H, K = self.heads, self.mix.shape[0] // self.heads
+        shapes = {"memory": (H, K, K), "total": (H, 1, 1), "gate": (H, 1, 1), "growth": (H, 1, 1)}
+        return [
+            (Port(f"{self.name}_{part}", "float64", ("batch", *shape)), {"growth": 1.0, "total": TINY}.get(part, 0.0))
+            for part, shape in shapes.items()
+        ]
+
+    def forward(self, x: Tensor, gap: Tensor, state: State, after: State) -> Tensor:
+        """(B, D), (B, 1, 1, 1) -> (B, D)"""
+        H, D = self.heads, x.shape[1]
+        mine = {part: state[f"{self.name}_{part}"] for part in ("memory", "total", "gate", "growth")}
+        K = D // H
+        heads, gates = self.project(self.time_norm(x)).reshape(-1, H, 1, 4 * K + 1).split([3 * K, K + 1], dim=3)
+        q, v, k = heads.double().split(K, dim=3)
+        opened, gate = torch.sigmoid(gates).split([K, 1], dim=3)
+        gate = gate.double()
+        u = gap * (mine["gate"] + self.rest * gate)
+        total = mine["total"] + u
+        growth = mine["growth"] * torch.exp(u / total)  # 1/ġ
+        memory = mine["memory"] + (k * (growth - mine["growth"])).reshape(-1, H, K, 1) * v
+        y = (q @ memory / growth).float()
+        x = torch.addmm(x, (opened * y).reshape(-1, D), self.mix)
+        left, right = self.up(self.channel_norm(x)).chunk(2, dim=1)
+        fresh = {"memory": memory, "total": total, "gate": self.mu * gate, "growth": growth}
+        after |= {f"{self.name}_{part}": tensor for part, tensor in fresh.items()}
+        return torch.addmm(x, F.silu(left) * right, self.down)
+
+
+class LeanStep(nn.Module):
+    """One row of each series, in the units in which values and stamps come, -> what the head puts out.
+
+    Args:
+        model: causal, with the prefix norm, as `streaming=True` builds it.
+        prefix: of the names of its state.
+    """
+
+    def __init__(self, model: LFormer, prefix: str = "") -> None:
+        super().__init__()
+        config, rows = model.config, model.rows
+        C, self.channels, self.neighbours, self.prefix = config.inputs, config.inputs, config.neighbours, prefix
+        self.series, self.answer_width = config.answer == "series", config.width
+        self.last_part = config.pooling == "mean_last_max"
+        self.shift, self.scale = nn.Buffer(rows.shift.double()), nn.Buffer(1 / rows.scale.double())
+        self.bounded = bool(torch.isfinite(rows.low).any() or torch.isfinite(rows.high).any())
+        self.low, self.high = (nn.Buffer(x.double()) for x in (rows.low, rows.high))
+        interval = rows.interval.double()
+        self.pace, self.span = nn.Buffer(1 / interval), nn.Buffer(-rows.span.double() / interval)
+        self.first = nn.Buffer(model.typical_first(torch.float64) / interval)
+        self.steps = nn.Buffer(torch.tensor(offsets(self.neighbours, causal=True), dtype=torch.float64)[:, None])
+        self.mixers = nn.ModuleList(LeanMixer(mixer, f"{prefix}layer{n}") for n, mixer in enumerate(model.blocks))
+        self.head, self.summaries = model.head, model.summaries
+        embedder = model.embedder.value
+        assert isinstance(embedder, nn.Sequential)
+        self.embed, self.after_embed = _folded(embedder[0], C, rows.span.double() / interval), embedder[1:]
+
+    def ports(self) -> list[tuple[Port, float | list[float]]]:
+        """The state, and how it begins: a number, or one for each place of the last axis."""
+        C, D = self.channels, self.answer_width
+        found: list[tuple[str, str, tuple[int, ...], float | list[float]]] = [
+            ("rows", "float64", (1,), 0.0), ("start", "float64", (1,), 0.0), ("time", "float64", (1,), 0.0),
+            ("latest", "float64", (C,), 0.0), ("when", "float64", (C,), -NEVER),
+        ]  # fmt: skip
+        if self.neighbours:
+            empty = [0.0] * C + [-NEVER] * C + [NEVER] * 2 * C
+            found += [("recent", "float64", (KEPT, 4 * C), empty), ("recent_times", "float64", (1, KEPT), -NEVER)]
+        if self.series:
+            found.append(("sum", "float64", (D,), 0.0))
+            if self.last_part:
+                found.append(("greatest", "float32", (D,), LOWEST))
+        if self.summaries is not None:
+            found += [
+                ("values_sum", "float64", (C,), 0.0), ("values_seen", "float64", (C,), 0.0),
+                ("values_squares", "float64", (C,), 0.0), ("values_first", "float64", (C,), 0.0),
+                ("values_least", "float64", (C,), -LOWEST), ("values_greatest", "float64", (C,), LOWEST),
+            ]  # fmt: skip
+        own = [(Port(f"{self.prefix}{name}", dtype, ("batch", *shape)), start) for name, dtype, shape, start in found]
+        return [*own, *(port for mixer in self.mixers for port in mixer.ports())]  # type: ignore[operator]
+
+    def forward(
+        self, values: Tensor, missing: Tensor, stamps: Tensor, static: Tensor | None, marks: Tensor | None, state: State
+    ) -> tuple[Tensor, State]:
+        """(B, C), (B, C) bool, (B, 1), (B, S), (B, M) -> (B, O) and the new state"""
+        was = {name.removeprefix(self.prefix): tensor for name, tensor in state.items()}
+        is_first = was["rows"] == 0
+        start = torch.where(is_first, stamps, was["start"])
+        now = (stamps - start) * self.pace
+        if self.bounded:
+            values = torch.minimum(torch.maximum(values, self.low), self.high)
+        values = (values - self.shift) * self.scale
+        latest, when = torch.where(missing, was["latest"], values), torch.where(missing, was["when"], now)
+        after: State = {"rows": was["rows"] + 1, "start": start, "time": now, "latest": latest, "when": when}
+        gap = now - was["time"]
+        since = torch.cat([now - torch.maximum(when, self.span), gap, now], dim=1)
+        parts = [latest, missing.double(), torch.log(since + 1)]
+        if self.neighbours:
+            parts.append(self._around(now, values, missing, latest, when, was, after))
+        row = torch.cat(parts, dim=1).float()
+        known = [x for x in (static, marks) if x is not None]
+        x = self.after_embed(self.embed(torch.cat([row, *known], dim=1) if known else row))
+        gap = torch.where(is_first, self.first, gap)[..., None, None]
+        inner: State = {}
+        for mixer in self.mixers:
+            x = mixer(x, gap, state, inner)
+        answer = self.head(self._pooled(x, was, after) if self.series else x)
+        if self.summaries is not None:
+            answer = answer + self._summarised(values, missing, latest, static, was, after)
+        return answer, {f"{self.prefix}{name}": tensor for name, tensor in after.items()} | inner
+
+    def _around(
+        self, now: Tensor, values: Tensor, missing: Tensor, latest: Tensor, when: Tensor, was: State, after: State
+    ) -> Tensor:
+        """(B, count · C) what each channel did some intervals ago, compared with its latest value."""
+        C = self.channels
+        new = [torch.where(missing, NEVER, values), torch.where(missing, NEVER, now)]
+        came = torch.cat([*new, *new], dim=1)[:, None]
+        recent = torch.where(was["recent"] == NEVER, came, was["recent"])  # those that waited for an observation
+        later = was["recent_times"][:, :, 1:]  # the first row is looked at also where all are too late
+        now = now[..., None]
+        asked = now + self.steps  # (B, count, 1)
+        row = (later <= asked).sum(dim=2)
+        found = recent.gather(1, row[..., None].expand(-1, -1, 4 * C))
+        before, at, following, then = found.split(C, dim=2)
+        reach = then - at
+        line = before + ((asked - at) / reach).clamp(min=0) * (following - before)
+        fresh = F.pad(torch.cat([latest, when], dim=1), (0, 2 * C), value=NEVER)[:, None]
+        after["recent"] = torch.cat([recent[:, 1:], fresh], dim=1)
+        after["recent_times"] = torch.cat([later, now], dim=2)
+        return torch.where(reach < NEVER / 2, line - latest[:, None], 0).flatten(1)
+
+    def _pooled(self, x: Tensor, was: State, after: State) -> Tensor:
+        """(B, D) -> (B, D) or (B, 3 D): mean, last and greatest of the rows so far"""
+        after["sum"] = was["sum"] + x
+        mean = (after["sum"] / after["rows"]).float()
+        if not self.last_part:
+            return mean
+        after["greatest"] = torch.maximum(was["greatest"], x)
+        return torch.cat([mean, x, after["greatest"]], dim=1)
+
+    def _summarised(
+        self, values: Tensor, missing: Tensor, latest: Tensor, static: Tensor | None, was: State, after: State
+    ) -> Tensor:
+        """(B, O), as `SummaryHead`."""
+        assert self.summaries is not None
+        exact, seen = torch.where(missing, 0, values), (~missing).double()
+        after |= {
+            "values_sum": was["values_sum"] + exact,
+            "values_seen": was["values_seen"] + seen,
+            "values_squares": was["values_squares"] + exact.square(),
+            "values_first": torch.where(was["values_seen"] > 0, was["values_first"], exact),
+            "values_least": torch.where(missing, was["values_least"], torch.minimum(was["values_least"], values)),
+            "values_greatest": torch.where(
+                missing, was["values_greatest"], torch.maximum(was["values_greatest"], values)
+            ),
+        }
+        some, count = after["values_seen"] > 0, after["values_seen"].clamp(min=1)
+        mean = after["values_sum"] / count
+        deviation = (after["values_squares"] / count - mean.square()).clamp(min=0).sqrt()
+        change = latest - after["values_first"]
+        about = [latest, mean, after["values_least"], after["values_greatest"], deviation, change]
+        parts = [torch.where(some, x.float(), 0).clamp(-FAR, FAR) for x in about]
+        parts += [torch.log(after["values_seen"] + 1).float(), some.float()]
+        return self.summaries.added(torch.cat(parts if static is None else [*parts, static], dim=1))
+
+
+def _folded(linear: nn.Module, C: int, span: Tensor) -> nn.Linear:
+    """The first map of the embedder, for rows that say what is missing, not fresh, and ages not divided by a span."""
+    assert isinstance(linear, nn.Linear)
+    folded = nn.Linear(linear.in_features, linear.out_features)
+    weight, bias = linear.weight.detach().double().clone(), linear.bias.detach().double()
+    fresh = slice(C, 2 * C)
+    bias = bias + weight[:, fresh].sum(dim=1)
+    weight[:, fresh] = -weight[:, fresh]
+    weight[:, 2 * C : 3 * C] /= torch.log1p(span)
+    with torch.no_grad():
+        folded.weight.copy_(weight)
+        folded.bias.copy_(bias)
+    return folded

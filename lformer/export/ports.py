@@ -1,0 +1,27 @@
+"""Port: what goes into a graph or comes out of it, by name, type and axes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "int64": torch.int64, "bool": torch.bool}
+
+
+class Port(NamedTuple):
+    """One tensor of a graph."""
+
+    name: str
+    dtype: str
+    axes: tuple[str | int, ...]  # the name of an axis that is free, or how long it is
+    about: str = ""
+
+    def example(self, sizes: dict[str, int]) -> Tensor:
+        """Ones of this shape; a graph is traced with their shapes, never with their values."""
+        shape = [sizes[axis] if isinstance(axis, str) else axis for axis in self.axes]
+        return torch.ones(shape, dtype=DTYPES[self.dtype])
+
+    def described(self) -> dict[str, Any]:
+        return {"name": self.name, "dtype": self.dtype, "axes": list(self.axes), "about": self.about}

@@ -1,0 +1,50 @@
+"""The step graph: one row of each of B series and their states in, answers and new states out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from lformer.export.graphs import Answering, Reading
+from lformer.export.lean import LeanStep, State
+from lformer.export.ports import Port
+from lformer.export.subject import Subject, members_of
+
+
+class StepGraph(nn.Module):
+    """What `Stream.update` says after one row, of B series at once.
+
+    A series begins with the state that `initial` gives, and its first stamp is what time counts from.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__()
+        models, config = members_of(subject), subject.model_.config
+        self.reading, self.answering = Reading(subject), Answering(subject)
+        self.members = nn.ModuleList(
+            LeanStep(one, f"member{n}_" if len(models) > 1 else "") for n, one in enumerate(models)
+        )
+        self.state = [port for member in self.members for port in member.ports()]  # type: ignore[operator]
+        row = [
+            Port("values", "float64", ("batch", config.inputs), "NaN where nothing was observed"),
+            Port("times", "float64", ("batch",), "stamps, each after the one before of its series"),
+        ]
+        if config.statics:
+            row.append(Port("static", "float32", ("batch", config.statics), "covariates, coded as `covariates` tells"))
+        if config.marks:
+            row.append(Port("marks", "float32", ("batch", config.marks), "of these stamps, as `calendar` tells"))
+        self.inputs = [*row, *(port for port, _ in self.state)]
+        self.outputs = [f"next_{port.name}" for port, _ in self.state]
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """(B, O), and the new state in the order of the old"""
+        given: State = {port.name: tensor for port, tensor in zip(self.inputs, inputs, strict=True)}
+        values, missing = given["values"], self.reading(given["values"])
+        stamps = given["times"][:, None]
+        answers, after = [], State()
+        for member in self.members:
+            answer, state = member(values, missing, stamps, given.get("static"), given.get("marks"), given)
+            answers.append(answer)
+            after |= state
+        output = answers[0] if len(answers) == 1 else torch.stack(answers).mean(dim=0)
+        return self.answering(output), *(after[port.name] for port, _ in self.state)
