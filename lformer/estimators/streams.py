@@ -50,8 +50,9 @@ class Streams:
         >>> X = [(np.sort(rng.random(5)), rng.normal(3 * (i % 2), 1, (5, 1))) for i in range(20)]
         >>> model = LFormerClassifier(streaming=True, max_epochs=2, device="cpu", random_state=0)
         >>> streams = model.fit(X, np.arange(20) % 2).streams()
+        >>> times, values = (np.stack([series[part] for series in X[:2]]) for part in (0, 1))
         >>> for row in range(5):
-        ...     so_far = streams.update(["a", "b"], [X[0][0][row], X[1][0][row]], [X[0][1][row], X[1][1][row]])
+        ...     so_far = streams.update(["a", "b"], times[:, row], values[:, row])
         >>> np.allclose(so_far, model.predict_proba(X[:2]), atol=1e-5)
         True
     """
