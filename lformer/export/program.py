@@ -16,7 +16,6 @@ from lformer.export.ports import Port
 
 OPSET = 18  # of ONNX, which runtimes since 2023 know
 TRACED = {"batch": 3, "length": 11, "queries": 5}  # no two alike, none of them 0 or 1, which a tracer takes for fixed
-CHECKED = {"batch": 2, "length": 23, "queries": 7}
 
 
 def traced(graph: nn.Module, inputs: Sequence[Port]) -> torch.export.ExportedProgram:
