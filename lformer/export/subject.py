@@ -57,6 +57,11 @@ def require_exportable(subject: Subject) -> None:
         raise ValueError(
             f"a {name} that was trained to {task.name} cannot be exported. Those that can are {', '.join(KINDS)}."
         )
+    if config.distribution != "point":
+        raise ValueError(
+            f"this {name} also says how sure it is, by {config.distribution}, which graphs do not hold yet. Fit one with "
+            "uncertainty=None to export it; intervals by `calibrate` are made of point answers too."
+        )
     classes = classes_of(subject)
     told = len(task.shift) if classes is None else len(classes)
     if told != config.outputs:

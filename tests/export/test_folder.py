@@ -151,6 +151,9 @@ def test_what_cannot_be_exported_is_refused_in_words(tmp_path: Path) -> None:
     model.model_.mixers[0].channel_mixer = torch.nn.Identity()
     with pytest.raises(ValueError, match="not the usual mixer"):
         model.export(tmp_path / "model")
+    sure = LFormerRegressor(uncertainty="gaussian", members=1, **SMALL).fit(X, np.arange(len(X)) % 5)
+    with pytest.raises(ValueError, match="how sure it is, by gaussian, which graphs do not hold yet"):
+        sure.export(tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 
