@@ -4,6 +4,7 @@ import importlib.util
 import json
 import re
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import pytest
@@ -148,3 +149,21 @@ def test_the_drawn_path_names_files_that_exist() -> None:
     path = CONTRIBUTING.split("```text")[1].split("```")[0]
     files = [name for name in re.findall(r"[\w/]+\.(?:py|md)", path) if not name.startswith("results")]
     assert [name for name in files if not ((ROOT / "lformer" / name).exists() or (ROOT / name).exists())] == []
+
+
+def test_mortality_with_covariates_is_that_of_its_records() -> None:
+    lines = (ROOT / "results" / "mortality.jsonl").read_text().splitlines()
+    folds = [json.loads(line) for line in lines]
+    assert [fold["fold"] for fold in folds] == [42, 43, 44, 45, 46]
+    assert {fold["members"] for fold in folds} == {3}
+    cells: list[list[str]] = [[], [], []]
+    for name in ("auroc", "auprc"):
+        ours, theirs = [fold[name] for fold in folds], [fold["boosting"][name] for fold in folds]
+        ahead = [a - b for a, b in zip(ours, theirs, strict=True)]
+        cells[0].append(f"{fmean(ours):.2f}")
+        cells[1].append(f"{fmean(theirs):.2f}")
+        cells[2].append(f"{fmean(ahead):+.2f} ±{stdev(ahead) / 5**0.5:.2f}")
+    names = ("lformer, three models", "boosting", "lformer − boosting, fold by fold")
+    page = (ROOT / "docs" / "defaults.md").read_text()
+    for name, row in zip(names, cells, strict=True):
+        assert f"| {name} | {row[0]} | {row[1]} |" in page
