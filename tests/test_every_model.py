@@ -422,7 +422,7 @@ def test_a_missing_value_differs_from_a_zero_only_if_shown(name: str, answer: st
     zeros = torch.where(empty, torch.nan, torch.nan_to_num(made["values"], nan=0.0))
     model = build(name, answer, {"rows": rows})
     change = relative_error(answers(model, whole(made, values=zeros)), answers(model, whole(made)))
-    assert (change == 0) if rows == "values" and name not in FILLING_IN else (change > 1e-3)
+    assert (change == 0) if rows == "values" and name not in FILLING_IN else (change > 1e-4)  # untrained, in float64
 
 
 @pytest.mark.parametrize("name", MODELS)

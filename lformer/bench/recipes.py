@@ -43,7 +43,7 @@ class Recipe:
     of: str = "lformer"
 
     def __post_init__(self) -> None:
-        free = [name for name in _fields(self.of) if name not in SIZES]
+        free = [name for name in _fields(self.of) if name not in (*SIZES, "distribution")]  # tables print points
         if wrong := [name for name in self.model if name not in free]:
             raise ValueError(
                 f"a recipe cannot set {', '.join(wrong)} of {self.of}; it may set {', '.join(free) or 'nothing'}."

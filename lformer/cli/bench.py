@@ -78,7 +78,7 @@ def _list_paths(device: str) -> None:
         raise ValueError(f"--device must be cuda, the only one with paths to choose from; got {device!r}.")
     table = Table(title="Paths on a recent NVIDIA GPU, in TF32")
     for column in ("recipe or estimator", "training", "answering", "because", "what would change it"):
-        table.add_column(column)
+        table.add_column(column, no_wrap=column == "recipe or estimator")
     for name, training, answering in all_paths():
         table.add_row(name, training.name, answering.name, escape(training.reason), escape(training.remedy))
     console.print(table)

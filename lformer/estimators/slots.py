@@ -47,7 +47,7 @@ class Slots:
         self.stamps = blank.reshape(0, self.ring)  # (n, R) of the rows in the ring; row i of a series stands at i % R
         self.values = np.zeros((0, self.ring, channels))
         self.static = torch.zeros(0, statics)
-        self.outputs = torch.zeros(0, model.config.outputs)  # (n, O) after the last row
+        self.outputs = torch.zeros(0, model.config.numbers)  # (n, O) after the last row; O is `config.numbers`
         self.states = each(lambda x: x[:0], dressed(model.init_state(1), None))  # (n · R, ...)
         if slots:
             self._grow(slots)

@@ -98,7 +98,7 @@ class Streams:
         names = self.reader.ids(ids)
         stamps, clock = self.reader.stamps(times, names, self.slots.clock if len(self) else None)
         given = self.reader.values(values, names, channels)
-        answers = torch.zeros(len(names), self.estimator.model_.config.outputs)
+        answers = torch.zeros(len(names), self.estimator.model_.config.numbers)
         slots = self.slots.find(names)
         if len(names):
             self.slots.keep_time(clock)
@@ -128,7 +128,7 @@ class Streams:
         slots = self._known(names)
         stamps, _ = self.reader.stamps(times, names, self.slots.clock)
         if not len(names):
-            return self.estimator._decode(torch.zeros(0, self.estimator.model_.config.outputs))
+            return self.estimator._decode(torch.zeros(0, self.estimator.model_.config.numbers))
         back = self.slots.later(slots, stamps, equal=False)
         if self._asks:
             self._require_askable(names, slots, stamps, back)

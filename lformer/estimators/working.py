@@ -145,7 +145,7 @@ def worked_off(reader: Reader, kept: Slots, work: Work) -> Tensor:
     gap[rows.first[begun]] = now[rows.first[begun]] - elapsed(last, work.origin[begun], unit)
     values = torch.from_numpy(reader.observed(rows.values))
     deltas, marks = torch.from_numpy(gap), marks_of(reader, rows.stamps)
-    outputs = torch.zeros(len(rows.stamps), kept.model.config.outputs)
+    outputs = torch.zeros(len(rows.stamps), kept.model.config.numbers)
     longest = np.argsort(-rows.length, kind="stable")  # those with many rows first: the others leave at the end
     for part in parts(len(longest)):
         _steps(kept, work, longest[part], values, deltas, marks, outputs)

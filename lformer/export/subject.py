@@ -59,8 +59,8 @@ def require_exportable(subject: Subject) -> None:
         )
     if config.distribution != "point":
         raise ValueError(
-            f"this {name} also says how sure it is, by {config.distribution}, which graphs do not hold yet. Fit one with "
-            "uncertainty=None to export it; intervals by `calibrate` are made of point answers too."
+            f"this {name} also says how sure it is, by {config.distribution}, which graphs do not hold yet. Fit one "
+            "with uncertainty=None to export it; intervals by `calibrate` are made of point answers too."
         )
     classes = classes_of(subject)
     told = len(task.shift) if classes is None else len(classes)

@@ -59,7 +59,7 @@ def test_rate_schedule_and_sizes_of_lformer_are_not_those_of_a_baseline(model: s
     assert (plan.train.schedule, plan.train.warmup, plan.train.clip) == (
         "constant", 0.0, SETTINGS.get(model, {}).get("", Changes()).train.get("clip")
     )  # fmt: skip
-    assert plan.train.lr == 1e-3
+    assert plan.train.lr == SETTINGS.get(model, {}).get("", Changes()).train.get("lr", 1e-3)
     default = {f.name: f.default for f in fields(BASELINES[model].config)}
     own = settings(model, "scp1", "classify").model
     sizes = recipe("scp1", model=model).config(SPECS["scp1"])

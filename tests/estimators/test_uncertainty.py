@@ -478,6 +478,18 @@ def test_streams_answer_with_the_point_of_a_distribution(kind: Any) -> None:
         assert np.allclose(told if kind in POINTS else told[-1], whole, atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", [LFormerInterpolator, LFormerForecaster])
+def test_streams_are_asked_for_the_point_of_a_distribution(kind: Any) -> None:
+    X = records(20)
+    for uncertainty in ("gaussian", "quantiles"):
+        model = fitted(kind, X, streaming=True, uncertainty=uncertainty)
+        one, (times, values) = X[:1], X[0]
+        streams = model.streams()
+        streams.update(["p00"] * len(times), times, values, static=X.static)
+        soon = times[-1] + 0.1
+        assert np.allclose(streams.predict_at(["p00"], [soon])[0], model.predict(one, [soon])[0], atol=1e-4)
+
+
 def test_a_pretrained_start_and_a_warm_one_know_distributions() -> None:
     X = records(20)
     y = targets(LFormerRegressor, X)
