@@ -132,6 +132,11 @@ def test_late_lines_are_dropped_or_merged(tmp_path: Path) -> None:
     assert told[-1]["dropped"]
     assert "dropped" not in told[-2]
     assert "1 dropped as late" in said
+    # The same if all lines were waiting together, and others follow.
+    told, said = streamed(tmp_path / "m", [*late, mine[-1] | {"time": 99.0}, ""], "--late", "drop")
+    assert [n for n, answer in enumerate(told) if "dropped" in answer] == [len(late) - 1]
+    told, _ = streamed(tmp_path / "m", [*late, mine[-1] | {"time": 99.0}, ""])
+    assert ["error" in answer for answer in told] == [False] * (len(late) - 1) + [True, False]
     told, _ = streamed(tmp_path / "m", late, "--late", "merge")
     assert list(told[-1]["probability"].values()) == pytest.approx(model.predict_proba(X)[3].tolist(), abs=1e-5)
 

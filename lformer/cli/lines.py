@@ -65,6 +65,9 @@ class Lines:
 
     def _taken(self, lines: list[Line]) -> list[Answer]:
         """Rows that came in, and what the model says now."""
+        stamps = self._stamps(lines)
+        if late := _goes_back(lines, list(stamps)):
+            return self._told(lines[:late]) + self._told(lines[late:])
         place = self.streams.reader.place
         values = np.full((len(lines), len(place)), np.nan)
         for n, line in enumerate(lines):
@@ -76,7 +79,7 @@ class Lines:
         known = {line.id: line.static for line in lines if line.static is not None}
         static = pd.DataFrame.from_dict(known, orient="index") if known else None
         ids = [line.id for line in lines]
-        told = self.streams.update(ids, self._stamps(lines), values, static)
+        told = self.streams.update(ids, stamps, values, static)
         answers = [{"id": line.id, "time": line.time} for line in lines]
         if told is None:
             for answer, rows in zip(answers, self._rows(ids), strict=True):
@@ -147,6 +150,19 @@ def _read(text: bytes, number: int) -> Line:
     if not isinstance(values, dict) or not isinstance(static, dict | None):
         raise ValueError('"values" and "static" must be objects, from names to values.')
     return Line(number, found["id"], found["at" if asks else "time"], asks, values, static)
+
+
+def _goes_back(lines: list[Line], stamps: list[Any]) -> int:
+    """The first line that is older than one before it of the same series; 0 if there is none.
+
+    It is late, also if both were waiting together: what is said of a line must not depend on how fast lines come.
+    """
+    last: dict[str | int, Any] = {}
+    for n, (line, stamp) in enumerate(zip(lines, stamps, strict=True)):
+        if line.id in last and stamp < last[line.id]:
+            return n
+        last[line.id] = stamp
+    return 0
 
 
 def _number(value: Any, name: str) -> float:
