@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 from estimators.every_estimator import SIX, fitted
+from rich.console import Console
 from typer.testing import CliRunner
 
 from lformer.bench.paths import ANSWERS, all_paths, estimator_config
-from lformer.cli import app
+from lformer.cli import app, bench
 from lformer.nn.fusion import expected
 
 DECIDING = ("answer", "rows", "embedder", "pooling", "width", "heads", "dropout", "causal", "gate_norm", "backend")
@@ -34,8 +35,9 @@ def test_estimators_are_asked_about_as_they_build_their_models(kind: Any) -> Non
     assert expected(model.config).name == expected(estimator_config(kind.__name__)).name
 
 
-def test_the_list_prints_them() -> None:
-    result = CliRunner().invoke(app, ["bench", "list", "--device", "cuda"], env={"COLUMNS": "250"})
+def test_the_list_prints_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "console", Console(width=250))  # one that wraps no cell, whatever the terminal
+    result = CliRunner().invoke(app, ["bench", "list", "--device", "cuda"])
     assert result.exit_code == 0, result.output
     for name in ("physionet", "spiral-0.02", *ANSWERS, "some rows only read", "fused mixers"):
         assert name in result.output
