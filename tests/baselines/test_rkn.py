@@ -261,3 +261,12 @@ def test_padding_does_not_change_the_likelihood(answer: str) -> None:
 def test_unknown_choices_are_refused(change: dict[str, object], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         build(**change)
+
+
+def test_a_state_of_small_numbers_is_decoded_at_full_size() -> None:
+    """By normalised layers, as published; a tanh of them learned next to nothing on PhysioNet."""
+    model = RKN(RKNConfig(inputs=3, outputs=2, width=16, state=8)).double()
+    means = 1e-3 * torch.randn(5, 2, 4, dtype=torch.float64)
+    hidden = model.decoded(Belief(means, torch.ones(5, 2, 2, 4, dtype=torch.float64))).detach()
+    assert float(hidden.mean(dim=-1).abs().max()) < 1e-9
+    assert torch.allclose(hidden.var(dim=-1, correction=0), torch.ones(5, dtype=torch.float64), atol=1e-2)

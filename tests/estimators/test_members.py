@@ -97,10 +97,11 @@ def test_ctrl_c_reaches_members_in_other_threads(monkeypatch: pytest.MonkeyPatch
     X = records()
     try:
         with pytest.raises(InterruptedFit, match="best model so far") as error:
-            LFormerRegressor(**SMALL | {"members": 5, "max_epochs": 10_000}).fit(X, targets(LFormerRegressor, X))
+            endless = SMALL | {"members": 5, "max_epochs": 1500, "patience": None}
+            LFormerRegressor(**endless).fit(X, targets(LFormerRegressor, X))
     finally:
         signal.signal(signal.SIGINT, before)
     assert error.value.estimator is not None
     assert 1 <= len(members_of(error.value.estimator.model_)) < 5
-    assert error.value.estimator.n_iter_ >= 3
+    assert 3 <= error.value.estimator.n_iter_ < 1500
     assert np.isfinite(error.value.estimator.predict(X)).all()
