@@ -95,10 +95,10 @@ def test_ctrl_c_reaches_members_in_other_threads(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(training, "fit", fit)
     X = records()
+    endless = LFormerRegressor(**SMALL | {"members": 5, "max_epochs": 1500, "patience": None})
     try:
         with pytest.raises(InterruptedFit, match="best model so far") as error:
-            endless = SMALL | {"members": 5, "max_epochs": 1500, "patience": None}
-            LFormerRegressor(**endless).fit(X, targets(LFormerRegressor, X))
+            endless.fit(X, targets(LFormerRegressor, X))
     finally:
         signal.signal(signal.SIGINT, before)
     assert error.value.estimator is not None
