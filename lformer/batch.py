@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Protocol, Self, get_args
 
 import numpy as np
 import torch
@@ -19,6 +19,32 @@ from lformer.arrays import BOOL, WHOLE, as_clock, as_tensor, check_word, floatin
 
 ArrayLike = Tensor | np.ndarray[Any, Any] | Sequence[Any]
 Place = Literal["series", "step", "query"]
+
+
+class Source(Protocol):
+    """A batch, or what becomes one on a device: the trainer asks for no more before that."""
+
+    @property
+    def index(self) -> Tensor | None:
+        """(B,) which series of its part each one is."""
+        ...
+
+    @property
+    def extent(self) -> tuple[int, int | None]:
+        """Rows and queries of each series, padding included; None if it has no queries."""
+        ...
+
+    def __len__(self) -> int:
+        """Number of series."""
+        ...
+
+    def padded(self, rows: int, queries: int | None = None, targets: Place = "series") -> Self:
+        """With more padding, as `IrregularBatch.padded` has it."""
+        ...
+
+    def to(self, device: torch.device | str) -> IrregularBatch:
+        """The batch, on a device."""
+        ...
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -179,6 +205,11 @@ class IrregularBatch:
 
     def __len__(self) -> int:
         return self.values.shape[0]
+
+    @property
+    def extent(self) -> tuple[int, int | None]:
+        """(L, Q), padding included; Q is None if there are no queries."""
+        return self.times.shape[1], None if self.query_times is None else self.query_times.shape[1]
 
     @property
     def valid(self) -> Tensor:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from lformer.batch import IrregularBatch
+from lformer.batch import IrregularBatch, Source
 from lformer.devices import device_of
 from lformer.ops.checks import skip_value_checks
-from lformer.parts import ALONE, Part, Turn, batches_in_turn
+from lformer.parts import ALONE, DealingPart, Part, Turn, batches_in_turn
 from lformer.tasks import Task
 
 Kept = dict[str, Tensor]  # of one batch, by metric
+Answer = Callable[[Source], tuple[IrregularBatch, Tensor]]  # the batch on the device of the model, and its answer
 
 
 @torch.no_grad()
@@ -37,16 +38,25 @@ def evaluate(model: nn.Module, task: Task, part: Part, batch_size: int = 64) -> 
 
 
 @torch.no_grad()
-def collect(model: nn.Module, task: Task, part: Part, batch_size: int = 64, turn: Turn = ALONE) -> list[Kept]:
+def collect(
+    model: nn.Module,
+    task: Task,
+    part: Part | DealingPart,
+    batch_size: int = 64,
+    turn: Turn = ALONE,
+    answer: Answer | None = None,
+) -> list[Kept]:
     """What the metrics keep of each batch of a part; with a turn (1, 3) of every third, beginning with the second.
 
     A batch is the same whoever takes it, and so is what is kept of it: put together again in their order, batches that
-    were dealt out give the figures of one process to the last digit.
+    were dealt out give the figures of one process to the last digit. Who answers in place of the model may overwrite a
+    batch and its answer with the next.
     """
-    return [
-        {name: task.collect(name, output, batch).cpu() for name in task.metrics}
-        for batch, output in _answers(model, task, part, batch_size, turn)
+    kept = [
+        {name: task.collect(name, output, batch) for name in task.metrics}
+        for batch, output in _answers(model, task, part, batch_size, turn, answer)
     ]
+    return [{name: rows.cpu() for name, rows in of_batch.items()} for of_batch in kept]  # a GPU is waited for once
 
 
 def finish(task: Task, kept: Iterable[Kept]) -> dict[str, float]:
@@ -59,19 +69,28 @@ def finish(task: Task, kept: Iterable[Kept]) -> dict[str, float]:
 
 
 def _answers(
-    model: nn.Module, task: Task, part: Part, batch_size: int, turn: Turn = ALONE
+    model: nn.Module,
+    task: Task,
+    part: Part | DealingPart,
+    batch_size: int,
+    turn: Turn = ALONE,
+    answer: Answer | None = None,
 ) -> Iterator[tuple[IrregularBatch, Tensor]]:
     device = device_of(model)
     was_training = model.training
     model.eval()
     try:
         for batch in batches_in_turn(part, batch_size, turn):
-            moved = as_precise(batch, model).to(device)
-            with skip_value_checks():
-                prediction = task.predict(model, moved).float()
-            yield moved, prediction
+            yield answered(task, model, batch.to(device)) if answer is None else answer(batch)
     finally:
         model.train(was_training)
+
+
+def answered(task: Task, model: nn.Module, batch: IrregularBatch) -> tuple[IrregularBatch, Tensor]:
+    """A batch on the device of a model, as precise as the model, and its answer."""
+    batch = as_precise(batch, model)
+    with skip_value_checks():
+        return batch, task.predict(model, batch).float()
 
 
 def _require_finite(index: Iterable[int], answers: list[Tensor]) -> None:

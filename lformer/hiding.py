@@ -158,7 +158,9 @@ class HidingPart(PanelPart):
         """Every series once, shortest first; the same is hidden on every call."""
         return self._drawn(0).batches(size, turn) if self.hidden is None else super().batches(size, turn)
 
-    def training_shares(self, size: int, epoch: int, drop_fraction: float = 0.0, turn: Turn = ALONE) -> Iterator[Share]:
+    def training_shares(
+        self, size: int, epoch: int, drop_fraction: float = 0.0, turn: Turn = ALONE
+    ) -> Iterator[Share[IrregularBatch]]:
         """Every series once, in an order of (seed, epoch), and with other things hidden in every epoch."""
         if drop_fraction:
             raise ValueError("what is hidden is asked for, and nothing is dropped beside it; set drop_fraction to 0.")

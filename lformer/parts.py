@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import torch
 
-from lformer.batch import IrregularBatch
+from lformer.batch import IrregularBatch, Source
 from lformer.covariates import Covariates
 from lformer.panel import Array, Panel, drop_observations, is_large, padded_rows, runs, sample, take_rows
 from lformer.panel.calendar import NO_CALENDAR, Calendar
@@ -88,17 +88,37 @@ Turn = tuple[int, int]  # (1, 3): the second of three, who deal something out am
 ALONE: Turn = (0, 1)
 
 
-class Share(NamedTuple):
+S = TypeVar("S", bound=Source, covariant=True)
+
+
+class Share(NamedTuple, Generic[S]):
     """Some series of a training batch, at least one; if they do not count, there were too few for everyone."""
 
-    batch: IrregularBatch
+    batch: S
     counts: bool = True
 
 
-def training_shares(part: Part, size: int, epoch: int, drop_fraction: float, turn: Turn) -> Iterator[Share]:
+@runtime_checkable
+class DealingPart(Protocol):
+    """A part that can do without the batches, or the series of a batch, whose turn it is not."""
+
+    def batches(self, size: int, turn: Turn = ALONE) -> Iterator[Source]:
+        """As those of a `Part`, but only those whose turn it is."""
+        ...
+
+    def training_shares(
+        self, size: int, epoch: int, drop_fraction: float = 0.0, turn: Turn = ALONE
+    ) -> Iterator[Share[Source]]:
+        """As the training batches of a `Part`, of each the series whose turn it is."""
+        ...
+
+
+def training_shares(
+    part: Part | DealingPart, size: int, epoch: int, drop_fraction: float, turn: Turn
+) -> Iterator[Share[Source]]:
     """Of each batch of one epoch of training the series whose turn it is."""
     dropped = (drop_fraction,) if drop_fraction else ()
-    if isinstance(part, PanelPart):
+    if isinstance(part, DealingPart):
         yield from part.training_shares(size, epoch, *(dropped or (0.0,)), turn=turn)
         return
     for batch in part.training_batches(size, epoch, *dropped):
@@ -106,11 +126,11 @@ def training_shares(part: Part, size: int, epoch: int, drop_fraction: float, tur
         yield Share(mine) if len(mine) else Share(batch[:1], counts=False)
 
 
-def batches_in_turn(part: Part, size: int, turn: Turn) -> Iterator[IrregularBatch]:
+def batches_in_turn(part: Part | DealingPart, size: int, turn: Turn) -> Iterator[Source]:
     """The batches of a part, or every n-th of them."""
-    return (
-        part.batches(size, turn) if isinstance(part, PanelPart) else islice(part.batches(size), turn[0], None, turn[1])
-    )
+    if isinstance(part, DealingPart):
+        return part.batches(size, turn)
+    return islice(part.batches(size), turn[0], None, turn[1])
 
 
 P = TypeVar("P", bound=Part, covariant=True)
@@ -193,9 +213,13 @@ class PanelPart:
 
     def batches(self, size: int, turn: Turn = ALONE) -> Iterator[IrregularBatch]:
         """Every series once, shortest first; only the batches whose turn it is are made."""
+        return (self.batch(index) for index in self.order(size, turn))
+
+    def order(self, size: int, turn: Turn = ALONE) -> Iterator[Array]:
+        """Which series each of `batches` holds."""
         order, (first, of) = np.argsort(self.panel.lengths, kind="stable"), turn
         for start in range(first * size, len(order), of * size):
-            yield self.batch(order[start : start + size])
+            yield order[start : start + size]
 
     def training_steps(self, size: int) -> int:
         """Batches in which every series occurs once."""
@@ -205,7 +229,9 @@ class PanelPart:
         """Every series once, in an order of (seed, epoch), series of similar length together."""
         return (share.batch for share in self.training_shares(size, epoch, drop_fraction))
 
-    def training_shares(self, size: int, epoch: int, drop_fraction: float = 0.0, turn: Turn = ALONE) -> Iterator[Share]:
+    def training_shares(
+        self, size: int, epoch: int, drop_fraction: float = 0.0, turn: Turn = ALONE
+    ) -> Iterator[Share[IrregularBatch]]:
         """As `training_batches`, of each batch the series whose turn it is; the others are not even read."""
         if drop_fraction:
             if self.targets.at == "rows":
@@ -214,6 +240,11 @@ class PanelPart:
                 left = drop_observations(self.panel, drop_fraction, np.random.default_rng([self.seed, epoch]))
                 yield from replace(self, panel=left).training_shares(size, epoch, turn=turn)
                 return
+        for index, counts in self.training_order(size, epoch, turn):
+            yield Share(self._with_less(index, drop_fraction, epoch) if drop_fraction else self.batch(index), counts)
+
+    def training_order(self, size: int, epoch: int, turn: Turn = ALONE) -> Iterator[tuple[Array, bool]]:
+        """Which series each of `training_shares` holds, and whether they count."""
         rng = np.random.RandomState([self.seed, epoch])
         order = rng.permutation(len(self))
         pool = np.arange(len(self)) // (POOL * size)
@@ -222,8 +253,7 @@ class PanelPart:
             index = order[start : start + size]
             mine = np.arange(len(index))[turn[0] :: turn[1]]
             counts, mine = len(mine) > 0, mine if len(mine) else np.arange(1)
-            index = index[mine]
-            yield Share(self._with_less(index, drop_fraction, epoch) if drop_fraction else self.batch(index), counts)
+            yield index[mine], counts
 
     def _with_less(self, index: Array, drop_fraction: float, epoch: int) -> IrregularBatch:
         """A batch of some series, of which observations are dropped only now: a copy of all rows could be too large."""

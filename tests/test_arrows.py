@@ -22,6 +22,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "splitting": set(),
     "parts": {"batch", "panel", "covariates"},
     "hiding": {"batch", "panel", "parts"},
+    "resident": {"batch", "panel", "parts"},
     "summaries": {"panel"},
     "metrics": {"batch", "distributions"},
     "cuda_graphs": {"ops", "batch", "draws"},
@@ -35,7 +36,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "doctor": {"arrays", "panel", "drawing"},
     "train": {
         "arrays", "draws", "sealed", "ops", "batch", "allocator", "panel", "cuda_graphs", "devices", "nn", "parts",
-        "metrics", "tasks", "evaluate",
+        "resident", "metrics", "tasks", "evaluate",
     },
     "estimators": {
         "allocator", "arrays", "distributions", "sealed", "batch", "panel", "parts", "hiding", "scaling", "splitting",

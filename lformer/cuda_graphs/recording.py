@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from threading import local
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from lformer.batch import IrregularBatch
+from lformer.batch import Source
 from lformer.draws import generator_on
 
 T = TypeVar("T")
-FIELDS = tuple(field.name for field in fields(IrregularBatch))
+S = TypeVar("S", bound=Source)
 WARM_UP = 3  # kernels are compiled and libraries set up before the recording, which allows neither
 
 
@@ -27,7 +27,7 @@ class RecordingError(RuntimeError):
 class Recording(NamedTuple, Generic[T]):
     """Recorded work: `replay` reads `inputs` and overwrites what `output` holds."""
 
-    inputs: IrregularBatch
+    inputs: Any  # a source of the kind that was recorded
     output: T
     replay: Callable[[], None]
 
@@ -37,7 +37,7 @@ class Recordings(Generic[T]):
 
     Args:
         model: whose weights the work reads; where they lie is part of what is recorded.
-        work: what is done with a batch. It must depend on shapes alone, never on values.
+        work: what is done with a batch, or with what becomes one. It must depend on shapes alone, never on values.
         graphs: how many shapes are held, each with its buffers; the one not used for longest makes room.
         settings: what else the work depends on.
     """
@@ -45,7 +45,7 @@ class Recordings(Generic[T]):
     def __init__(
         self,
         model: nn.Module,
-        work: Callable[[IrregularBatch], T],
+        work: Callable[[Any], T],
         graphs: int,
         settings: Callable[[], Hashable] = lambda: None,
     ) -> None:
@@ -57,15 +57,15 @@ class Recordings(Generic[T]):
         self._weights = _places(model)
         self._pool: Any = None
 
-    def holds(self, batch: IrregularBatch, device: torch.device) -> bool:
+    def holds(self, batch: Source, device: torch.device) -> bool:
         """Whether there is a graph for batches like this one on a device."""
         return self.key(batch, device) in self._held
 
-    def recording(self, batch: IrregularBatch, device: torch.device) -> Recording[T]:
+    def recording(self, batch: Source, device: torch.device) -> Recording[T]:
         """The graph of this shape, recorded if there is none."""
         return self._recording(self.key(batch, device), batch, device)
 
-    def if_it_comes_again(self, batch: IrregularBatch, device: torch.device) -> Recording[T] | None:
+    def if_it_comes_again(self, batch: Source, device: torch.device) -> Recording[T] | None:
         """As `recording`, but None for the first batch of a shape: one that never comes again is not worth a graph."""
         key = self.key(batch, device)
         if key in self._seen:
@@ -73,7 +73,15 @@ class Recordings(Generic[T]):
         self._seen.add(key)
         return None
 
-    def _recording(self, key: Hashable, batch: IrregularBatch, device: torch.device) -> Recording[T]:
+    def while_there_is_room(self, batch: Source, device: torch.device) -> Recording[T] | None:
+        """As `if_it_comes_again`, but None also where another graph would have to go: for batches that come in the same
+        order again and again, of which each would drive out the one that is wanted next."""
+        key = self.key(batch, device)
+        if key not in self._held and len(self._held) >= self.graphs:
+            return None
+        return self.if_it_comes_again(batch, device)
+
+    def _recording(self, key: Hashable, batch: Source, device: torch.device) -> Recording[T]:
         if key not in self._held:
             while len(self._held) >= self.graphs:
                 self._held.popitem(last=False)  # before recording, so that its memory is free by then
@@ -90,12 +98,12 @@ class Recordings(Generic[T]):
         self._seen.clear()
         self._weights = _places(self.model)
 
-    def key(self, batch: IrregularBatch, device: torch.device) -> Hashable:
+    def key(self, batch: Source, device: torch.device) -> Hashable:
         """Everything a recording depends on beside the values in its buffers."""
         kind = device.type
         return (
             device,
-            tuple([None if t is None else (t.shape, t.dtype) for t in _tensors(batch)]),
+            tuple([(t.shape, t.dtype) if isinstance(t, Tensor) else t for t in _held_by(batch).values()]),
             torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None,
             torch.get_float32_matmul_precision(),
             # A graph reads addresses: weights written in place are seen, weights that moved need a new graph.
@@ -104,26 +112,31 @@ class Recordings(Generic[T]):
         )
 
 
-def can_replay(batch: IrregularBatch, device: torch.device) -> bool:
+def can_replay(batch: Source, device: torch.device) -> bool:
     """Whether there is something to record: a batch that is not empty, for a GPU."""
-    return device.type == "cuda" and batch.values.numel() > 0
+    return device.type == "cuda" and cells(batch) > 0
 
 
-def buffers(batch: IrregularBatch, device: torch.device) -> IrregularBatch:
+def cells(batch: Source) -> int:
+    """Rows of all series together, padding included."""
+    return len(batch) * batch.extent[0]
+
+
+def buffers(batch: S, device: torch.device) -> S:
     """Memory of its own on a device for every tensor of a batch, filled from it."""
-    shapes = {name: t for name in FIELDS if (t := getattr(batch, name)) is not None}
+    shapes = {name: t for name, t in _held_by(batch).items() if isinstance(t, Tensor)}
     # Contiguous: an expanded tensor has rows that share their memory.
     made = {name: torch.empty(t.shape, dtype=t.dtype, device=device) for name, t in shapes.items()}
-    inputs = IrregularBatch(**made)
+    inputs: S = replace(batch, **made)  # type: ignore[type-var]  # every source is a dataclass
     fill(inputs, batch)
     return inputs
 
 
-def fill(inputs: IrregularBatch, batch: IrregularBatch) -> None:
+def fill(inputs: Source, batch: Source) -> None:
     """Put a batch into buffers of its shape."""
     with torch.no_grad():
-        for buffer, tensor in zip(_tensors(inputs), _tensors(batch), strict=True):
-            if buffer is not None and tensor is not None and buffer is not tensor:
+        for buffer, tensor in zip(_held_by(inputs).values(), _held_by(batch).values(), strict=True):
+            if isinstance(buffer, Tensor) and isinstance(tensor, Tensor) and buffer is not tensor:
                 buffer.copy_(tensor)
 
 
@@ -132,12 +145,12 @@ def new_pool() -> Any:
     return torch.cuda.graph_pool_handle()
 
 
-def record(work: Callable[[IrregularBatch], T], inputs: IrregularBatch, name: str, pool: Any) -> Recording[T]:
+def record(work: Callable[[Any], T], inputs: Source, name: str, pool: Any) -> Recording[T]:
     """Warm up on a stream of its own, as graphs ask for, then record what `work` does with these buffers.
 
     The random numbers of a recording go on from where they stand at its replay; the warm-up leaves them there.
     """
-    device = inputs.values.device
+    device = next(t for t in _held_by(inputs).values() if isinstance(t, Tensor)).device
     own = generator_on(device)  # what this run draws from, if not from the generator of the process
     # Autocast keeps the weights it has cast; a graph would go on reading them after they are freed.
     autocast = torch.autocast(
@@ -184,8 +197,9 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
     return _streams.of[device]
 
 
-def _tensors(batch: IrregularBatch) -> list[Tensor | None]:
-    return [getattr(batch, name) for name in FIELDS]
+def _held_by(batch: Source) -> dict[str, Any]:
+    """The fields of a batch: tensors, and what else tells one kind of batch from another."""
+    return {field.name: getattr(batch, field.name) for field in fields(batch)}  # type: ignore[arg-type]
 
 
 def _places(model: nn.Module) -> list[tuple[dict[str, Any], str]]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TypeVar
 
-from lformer.batch import IrregularBatch
+from lformer.batch import Place, Source
+
+S = TypeVar("S", bound=Source)
 
 
-def pad_to_bucket(batch: IrregularBatch, targets: Literal["series", "step", "query"] = "series") -> IrregularBatch:
+def pad_to_bucket(batch: S, targets: Place = "series") -> S:
     """The batch padded to one of few shapes, with at most an eighth more rows; `targets` says where they stand."""
-    queries = None if batch.query_times is None else rounded_up(batch.query_times.shape[1])
-    return batch.padded(rounded_up(batch.times.shape[1]), queries, targets)
+    rows, queries = batch.extent
+    return batch.padded(rounded_up(rows), None if queries is None else rounded_up(queries), targets)
 
 
 def rounded_up(n: int) -> int:

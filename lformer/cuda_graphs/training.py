@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from lformer.batch import IrregularBatch
+from lformer.batch import IrregularBatch, Source
 from lformer.cuda_graphs import recording
 from lformer.cuda_graphs.recording import Recordings, fill
 from lformer.ops import checks
@@ -40,15 +40,16 @@ class CapturedStep:
         self._graphs = Recordings(model, self._run, graphs, partial(_settings, self._whole))
         self._latest: Step | None = None
 
-    def __call__(self, batch: IrregularBatch) -> Tensor:
+    def __call__(self, batch: Source) -> Tensor:
         """The loss of a batch, (); afterwards the gradients of its step, and of no other, are those of the parameters.
 
-        They hold until the next call: let the optimiser go first. A batch on another device than the model is moved.
+        They hold until the next call: let the optimiser go first. A batch on another device than the model is moved;
+        what becomes a batch on that device becomes one within the graph.
         """
         device = self._whole.device
         found = self._graphs.if_it_comes_again(batch, device) if recording.can_replay(batch, device) else None
         if found is None:
-            self._latest = self._run(batch.to(device))
+            self._latest = self._run(batch)
         else:
             fill(found.inputs, batch)
             found.replay()
@@ -63,7 +64,7 @@ class CapturedStep:
         for parameter, gradient in zip(self._whole.learnt.values(), self._latest.gradients, strict=True):
             parameter.grad = gradient
 
-    def captured(self, batch: IrregularBatch) -> bool:
+    def captured(self, batch: Source) -> bool:
         """Whether a graph is held for batches like this one; never on a device without CUDA."""
         device = self._whole.device
         return recording.can_replay(batch, device) and self._graphs.holds(batch, device)
@@ -96,12 +97,13 @@ class Whole(nn.Module):
         return self.objective(self.model, batch)
 
 
-def _step(whole: Whole, batch: IrregularBatch) -> Step:
+def _step(whole: Whole, source: Source) -> Step:
     """Answer, loss and gradients.
 
     For autograd the weights are new tensors that share their memory: what it keeps of the parameters themselves belongs
     to the stream of an earlier step as long as the loss of that step lives, and no recording could go on from there.
     """
+    batch = source.to(whole.device)
     fresh = {name: p.detach().requires_grad_(p.requires_grad) for name, p in whole.learnt.items()}
     with checks.skip_value_checks(), _unmoved_recurrences(whole):
         loss = functional_call(whole, fresh, (batch,))

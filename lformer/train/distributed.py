@@ -20,8 +20,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lformer.devices import choose
-from lformer.evaluate import collect, finish
-from lformer.parts import Part, Turn
+from lformer.evaluate import Answer, collect, finish
+from lformer.parts import DealingPart, Part, Turn
 from lformer.tasks import Task
 
 T = TypeVar("T")
@@ -113,9 +113,11 @@ def _begin(device: str, **how: Any) -> None:
     atexit.register(_leave)
 
 
-def evaluate(model: nn.Module, task: Task, part: Part, batch_size: int, world: World) -> dict[str, float]:
+def evaluate(
+    model: nn.Module, task: Task, part: Part | DealingPart, batch_size: int, world: World, answer: Answer | None = None
+) -> dict[str, float]:
     """Every metric of the task over a whole part, whose batches the processes take in turn; the same in all of them."""
-    everyone = world.gathered(collect(model, task, part, batch_size, world.turn))
+    everyone = world.gathered(collect(model, task, part, batch_size, world.turn, answer))
     return finish(task, [kept for turn in zip_longest(*everyone) for kept in turn if kept is not None])
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lformer.batch import IrregularBatch
+from lformer.batch import IrregularBatch, Source
 from lformer.cuda_graphs import CapturedStep, RecordingError, capture_step, pad_to_bucket, recording
 from lformer.evaluate import as_precise
 from lformer.nn.lformer import LFormer
@@ -67,11 +67,11 @@ class Gradients:
         elif replay and getattr(model, "recordable", False):
             self.recorded = capture_step(model, partial(_loss, task))
 
-    def __call__(self, share: Share) -> Tensor:
-        batch = as_precise(share.batch, self.model)
+    def __call__(self, share: Share[Source]) -> Tensor:
+        batch = share.batch
         if self.shared is not None:
             return self._shared(self.shared, batch, share.counts)
-        if self.recorded is not None and _worth_replaying(batch, self.world.device):
+        if self.recorded is not None and worth_replaying(batch, self.world.device):
             try:
                 return self._replayed(self.recorded, batch)
             except RecordingError as error:
@@ -79,14 +79,15 @@ class Gradients:
                 self.recorded = None
         return self._ordinary(batch)
 
-    def _ordinary(self, batch: IrregularBatch) -> Tensor:
+    def _ordinary(self, source: Source) -> Tensor:
         self.model.zero_grad()
+        batch = source.to(self.world.device)
         if self.piece_rows is not None:
             assert isinstance(self.model, LFormer)
-            batch = batch.to(self.world.device)
+            batch = as_precise(batch, self.model)
             return pieces.gradients(self.model, self.task, batch, self.piece_rows, self._computing)
         with self._computing():
-            loss = _loss(self.task, self.model, batch.to(self.world.device))
+            loss = _loss(self.task, self.model, batch)
         loss.backward()
         return loss.detach()
 
@@ -95,11 +96,11 @@ class Gradients:
         with autocast(self.precision, self.world.device), skip_value_checks():  # checked when made; the loss is watched
             yield
 
-    def _replayed(self, step: CapturedStep, batch: IrregularBatch) -> Tensor:
+    def _replayed(self, step: CapturedStep, batch: Source) -> Tensor:
         with autocast(self.precision, self.world.device):
             return step(pad_to_bucket(batch, self.task.answer))
 
-    def _shared(self, objective: DistributedDataParallel, batch: IrregularBatch, counts: bool) -> Tensor:
+    def _shared(self, objective: DistributedDataParallel, source: Source, counts: bool) -> Tensor:
         """The loss of the whole batch, of which this process has some of the series.
 
         The mean over all targets is not the mean of the parts' means, so a part weighs as many targets as it has; none,
@@ -107,11 +108,12 @@ class Gradients:
         gradients over the processes, hence the factor.
         """
         size, device = self.world.size, self.world.device
+        batch = source.to(device)
         targets = int(self.task.weight(batch)) if counts else 0
         weight = targets / max(1, int(self.world.total(torch.tensor(targets, device=device))))
         objective.zero_grad()
         with autocast(self.precision, device), skip_value_checks():
-            loss = objective(batch.to(device)) * weight
+            loss = objective(batch) * weight
         (size * loss).backward()
         return self.world.total(loss.detach())
 
@@ -135,12 +137,14 @@ class _Objective(nn.Module):
 
 def _loss(task: Task, model: nn.Module, batch: IrregularBatch) -> Tensor:
     """Of the task, or the model's own: `model.training_loss(task, batch)`, such as a likelihood that it models."""
+    batch = as_precise(batch, model)
     own: Callable[[Task, IrregularBatch], Tensor] | None = getattr(model, "training_loss", None)
     return task.loss(task.predict(model, batch), batch) if own is None else own(task, batch)
 
 
-def _worth_replaying(batch: IrregularBatch, device: torch.device) -> bool:
-    return batch.times.numel() <= LAUNCH_BOUND and recording.can_replay(batch, device)
+def worth_replaying(batch: Source, device: torch.device) -> bool:
+    """Whether a GPU waits longer for the kernels of such a batch than it takes to run them."""
+    return recording.cells(batch) <= LAUNCH_BOUND and recording.can_replay(batch, device)
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:

@@ -22,21 +22,23 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from lformer.batch import IrregularBatch
+from lformer.batch import Source
 from lformer.devices import device_of
 from lformer.draws import Draws, drawing_from
 from lformer.evaluate import as_precise
 from lformer.nn.rows import fit_clock
 from lformer.ops.precision import tf32
-from lformer.parts import Part, Share, Splits, sampled, training_shares
+from lformer.parts import DealingPart, Part, Share, Splits, sampled, training_shares
 from lformer.tasks import Task
 from lformer.train import checkpoint
 from lformer.train.activations import largest_activation
+from lformer.train.answering import Answering
 from lformer.train.averaging import AveragedWeights
 from lformer.train.distributed import World, evaluate, join
 from lformer.train.errors import DivergedError, History, TimeLimitError
 from lformer.train.gradients import Gradients, Precision, autocast
 from lformer.train.logs import log_to
+from lformer.train.placing import placed
 from lformer.train.progress import NewBar, TrainingBar
 from lformer.train.together import fit_together
 
@@ -79,9 +81,9 @@ class TrainConfig:
         precision: "tf32" is float32 whose products on a GPU round their operands to TF32, as the fused kernels want it
             (on a CPU nothing is rounded); "float32" never rounds; "bf16" trains and validates under autocast, and takes
             the final figures as "float32"; "float64" makes model and values float64, and leaves the model so.
-        replay: on CUDA in a single process, record the steps of a model that allows it (`LFormer` does), and replay
-            them: one launch instead of one for every kernel. Batches are padded a little more, to few shapes, which
-            changes no answer.
+        replay: on CUDA in a single process, record the steps and validations of a model that allows it (`LFormer`
+            does), and replay them: one launch instead of one for every kernel. Batches are padded a little more, to few
+            shapes, which changes no answer.
         log: "none", "csv" or "tensorboard", in the folder of the run.
     """
 
@@ -183,6 +185,9 @@ def fit(
     gradients = Gradients(
         model, task, world, precision=config.precision, replay=config.replay, piece_rows=config.piece_rows
     )
+    answers = Answering(model, task, world, replay=config.replay)
+    training = placed(splits.train, world.device, config.drop_fraction)
+    validating = placed(splits.validation, world.device)
     if not leads:
         new_bar = partial(TrainingBar, shown=False)
     bar = new_bar(splits.name, config.epochs * steps, len(history) * steps)
@@ -196,7 +201,7 @@ def fit(
             while not finished(history, task, config):
                 epoch, losses = len(history), []
                 numbers = range(epoch * passes, (epoch + 1) * passes)
-                for n, share in enumerate(_shares(splits.train, config, numbers, world)):
+                for n, share in enumerate(_shares(training, config, numbers, world)):
                     if config.time_limit is not None:
                         _check_time(began, config.time_limit, history, world)
                     _seed(draws, model, (seed, epoch, n), world)
@@ -217,7 +222,7 @@ def fit(
                 world.share_buffers(model)
                 with averaged.in_place():
                     with autocast(config.precision, world.device):
-                        figures = evaluate(model, task, splits.validation, config.batch_size, world)
+                        figures = evaluate(model, task, validating, config.batch_size, world, answers)
                     mean = float(torch.stack(losses).mean()) if losses else math.nan
                     history.append(world.agreed({"epoch": epoch, "loss": mean, **figures}))
                     if best_epoch(history, task, config.earliest) == epoch:
@@ -237,7 +242,7 @@ def fit(
             gradients.clear()
             model.load_state_dict(best)
             metrics = evaluate(model, task, splits.test, config.batch_size, world)
-            validation = evaluate(model, task, splits.validation, config.batch_size, world)
+            validation = evaluate(model, task, validating, config.batch_size, world, answers)
     except KeyboardInterrupt:
         if best:
             gradients.clear()
@@ -248,6 +253,7 @@ def fit(
             raise
         raise DivergedError(f"{error} In epoch {len(history)}.", history) from error
     finally:
+        answers.clear()
         model.to(came_from)
     seconds = time.perf_counter() - began
     chosen = best_epoch(history, task, config.earliest)
@@ -319,7 +325,7 @@ def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     ]
 
 
-def _shares(part: Part, config: TrainConfig, passes: range, world: World) -> Iterator[Share]:
+def _shares(part: Part | DealingPart, config: TrainConfig, passes: range, world: World) -> Iterator[Share[Source]]:
     """What this process has of the batches of some passes over the part, each with an order and, if any are dropped,
     observations of its own."""
     for number in passes:
@@ -362,9 +368,9 @@ def _check_time(began: float, limit: float, history: History, world: World) -> N
         raise TimeLimitError(f"stopped after {limit:g} s, in epoch {len(history)}.", history)
 
 
-def _explosion(model: nn.Module, batch: IrregularBatch, loss: float, epoch: int, step: int, config: TrainConfig) -> str:
+def _explosion(model: nn.Module, batch: Source, loss: float, epoch: int, step: int, config: TrainConfig) -> str:
     where = "" if batch.index is None else f" (series {batch.index[:8].tolist()}, ...)"
-    largest = largest_activation(model, as_precise(batch, model).to(device_of(model)))
+    largest = largest_activation(model, as_precise(batch.to(device_of(model)), model))
     return (
         f"the loss became {loss} at epoch {epoch}, step {step}{where}; {largest}. "
         f"Lower the learning rate ({config.lr:g}), or clip gradients with TrainConfig(clip=...)."

@@ -1,6 +1,7 @@
 """Graphs without a GPU: a replay runs the work once more and writes over what it left the first time."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -8,35 +9,49 @@ import torch
 from torch import Tensor
 
 from lformer import IrregularBatch
+from lformer.batch import Source
 from lformer.cuda_graphs import recording
 from lformer.cuda_graphs.recording import Recording
 from lformer.draws import generator_on
 
 
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+def answered() -> list[tuple[int, ...]]:
+    """Lists the shapes that `recorded` has recorded within `no_grad`, as those of a validation."""
+    return []
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch, answered: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """Lists the shapes that were recorded."""
     shapes: list[tuple[int, ...]] = []
 
-    def record(work: Callable[[IrregularBatch], Any], inputs: IrregularBatch, name: str, pool: Any) -> Recording[Any]:
-        shapes.append(tuple(inputs.values.shape))
-        generator = generator_on(inputs.values.device) or torch.default_generator
+    def record(work: Callable[[Source], Any], inputs: Source, name: str, pool: Any) -> Recording[Any]:
+        (shapes if torch.is_grad_enabled() else answered).append(tuple(inputs.to("cpu").values.shape))
+        generator = generator_on(torch.device("cpu")) or torch.default_generator
         random = generator.get_state()  # a recording draws none
         output = work(inputs)
         generator.set_state(random)
         with torch.no_grad():
             for tensor in tensors(output):
-                tensor.fill_(torch.nan)
+                if tensor.is_floating_point():
+                    tensor.fill_(torch.nan)
         return Recording(inputs, output, lambda: overwrite(output, work(inputs)))
 
     monkeypatch.setattr(recording, "record", record)
     monkeypatch.setattr(recording, "new_pool", lambda: None)
-    monkeypatch.setattr(recording, "can_replay", lambda batch, device: batch.values.numel() > 0)
+    monkeypatch.setattr(recording, "can_replay", lambda batch, device: recording.cells(batch) > 0)
     return shapes
 
 
 def tensors(output: Any) -> list[Tensor]:
-    return [t for t in torch.utils._pytree.tree_leaves(output) if isinstance(t, Tensor)]
+    found: list[Tensor] = []
+    for leaf in torch.utils._pytree.tree_leaves(output):
+        if isinstance(leaf, IrregularBatch):
+            found += tensors([getattr(leaf, field.name) for field in fields(leaf)])
+        elif isinstance(leaf, Tensor):
+            found.append(leaf)
+    return found
 
 
 def overwrite(output: Any, again: Any) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 
 import pytest
 import torch
@@ -103,7 +104,7 @@ def test_buffers_hold_every_tensor_of_a_batch_in_memory_of_their_own() -> None:
     batch = IrregularBatch.build(values, [0.0, 1.0, 1.5, 2.0, 4.0, 8.0], t0=0.0, targets=torch.ones(3))
     assert batch.start.stride() == (0,)
     held = buffers(batch, CPU)
-    for name in recording.FIELDS:
+    for name in (field.name for field in fields(batch)):
         tensor, buffer = getattr(batch, name), getattr(held, name)
         assert (tensor is None) == (buffer is None)
         if tensor is not None:

@@ -1,5 +1,6 @@
 """The trainer by replay: the run that ordinary steps give, on ragged data, from few shapes."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -7,12 +8,15 @@ import pytest
 import torch
 
 from lformer import data, tasks
-from lformer.cuda_graphs import CapturedStep, RecordingError, recording
+from lformer.batch import Source
+from lformer.cuda_graphs import CapturedAnswers, CapturedStep, RecordingError, recording
 from lformer.cuda_graphs.shapes import rounded_up
+from lformer.evaluate import answered as answered_by
 from lformer.nn import LFormer, LFormerConfig
 from lformer.panel import Panel
 from lformer.parts import PanelPart, Spec, Splits, Targets
-from lformer.train import Report, Result, TrainConfig, fit, seeded
+from lformer.resident import Selection
+from lformer.train import Report, Result, TrainConfig, fit, placing, seeded
 from lformer.train.distributed import World
 from lformer.train.gradients import Gradients
 
@@ -71,6 +75,45 @@ def test_a_replayed_run_is_the_ordinary_one(recorded: list[tuple[int, ...]], at:
     require_same_run(replayed, ordinary, 1e-4)
 
 
+@pytest.mark.parametrize("at", ["series", "rows", "queries"])
+def test_series_that_lie_on_the_device_are_gathered_within_the_graph(
+    recorded: list[tuple[int, ...]], answered: list[tuple[int, ...]], at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, expected = run(at)
+    shapes, validated = list(recorded), list(answered)
+    assert validated
+    recorded.clear()
+    answered.clear()
+    kinds: set[type] = set()
+    step = CapturedStep.__call__
+
+    def watched(self: CapturedStep, batch: Source) -> torch.Tensor:
+        kinds.add(type(batch))
+        return step(self, batch)
+
+    monkeypatch.setattr(CapturedStep, "__call__", watched)
+    monkeypatch.setattr(placing, "free_memory", lambda device: 2**30)
+    _, resident = run(at)
+    assert kinds == {Selection}
+    assert set(recorded) == set(shapes)
+    assert answered == validated
+    require_same_run(resident, expected, 1e-6)
+
+
+def test_a_validation_is_recorded_as_long_as_there_is_room(recorded: list[tuple[int, ...]]) -> None:
+    """A graph that made room for the next one would be gone when its batch comes again."""
+    model = LFormer(LFormerConfig(inputs=2, outputs=1, width=32, heads=2)).eval()
+    answers = CapturedAnswers(model, partial(answered_by, TASKS["series"]), graphs=2)
+    batches = list(ragged("series").train.batches(4))
+    with torch.no_grad():
+        expected = [model(batch) for batch in batches]
+        for _ in range(4):
+            found = [answers(batch)[1].clone() for batch in batches]
+    torch.testing.assert_close(found, expected)
+    assert len({batch.values.shape for batch in batches}) > 2
+    assert len(answers._graphs._held) == 2
+
+
 def test_a_run_that_was_interrupted_ends_where_it_would_have(recorded: list[tuple[int, ...]], tmp_path: Path) -> None:
     def stop(row: dict[str, float]) -> None:
         if row["epoch"] == 1:
@@ -92,7 +135,10 @@ def test_a_step_that_cannot_be_recorded_is_an_ordinary_one_and_the_run_says_so(
         raise RecordingError("LFormer cannot be recorded")
 
     monkeypatch.setattr(recording, "record", refuse)
-    with pytest.warns(UserWarning, match="steps are not replayed: LFormer cannot be recorded"):
+    with (
+        pytest.warns(UserWarning, match="steps are not replayed: LFormer cannot be recorded"),
+        pytest.warns(UserWarning, match="validations are not replayed: LFormer cannot be recorded"),
+    ):
         _, refused = run("series")
     _, ordinary = run("series", replay=False)
     require_same_run(refused, ordinary, 1e-4)
@@ -103,7 +149,7 @@ def test_long_batches_and_models_that_do_not_allow_it_are_not_recorded(
 ) -> None:
     monkeypatch.setattr("lformer.train.gradients.LAUNCH_BOUND", 4 * 20)
     run("series")
-    assert max(rows for _, rows, _ in recorded) <= 20
+    assert max(size * rows for size, rows, _ in recorded) <= 4 * 20
     recorded.clear()
     monkeypatch.setattr(LFormer, "recordable", False)
     run("series")

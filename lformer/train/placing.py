@@ -1,0 +1,28 @@
+"""Where the series of a part lie during training: on the GPU, if they fit, or in the memory of the processor."""
+
+from __future__ import annotations
+
+import torch
+
+from lformer.parts import DealingPart, PanelPart, Part
+from lformer.resident import ResidentPart, resident_bytes
+
+SHARE = 0.25  # of the free memory of a GPU that one part may take; on its way there it takes twice as much
+
+
+def placed(part: Part, device: torch.device, drop_fraction: float = 0.0) -> Part | DealingPart:
+    """The part on the device, where its batches are then gathered, or the part itself.
+
+    It stays where it is on a device other than CUDA, if it is too large, and if its batches are not those of a plain
+    `PanelPart`: where observations are dropped or hidden, other ones in every epoch, series are no longer the rows that
+    lie on the device.
+    """
+    if not isinstance(part, PanelPart) or type(part) is not PanelPart or drop_fraction or not len(part):
+        return part
+    fits = resident_bytes(part) <= SHARE * free_memory(device)
+    return ResidentPart.of(part, device) if fits else part
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that are free on a CUDA device; none on others, which share the memory that a part lies in anyway."""
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
