@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -88,11 +88,11 @@ class Boosting(FittedAtOnce):
             table, y, weight = table[counted], y[counted], weight[counted]
             self.classes = np.unique(y).tolist()
             # trees need a choice; with one class there is none, and its probability is 1
-            self.trees = [self._grown("Classifier", table, y, weight)] if len(self.classes) > 1 else []
+            self.trees = [grow("Classifier", table, y, weight, self.config)] if len(self.classes) > 1 else []
         else:
             self.classes = []
             self.trees = [
-                self._grown("Regressor", table[seen], target[seen], weight[seen])
+                grow("Regressor", table[seen], target[seen], weight[seen], self.config)
                 for target, seen in zip(y.T, counted.T, strict=True)
             ]
 
@@ -123,24 +123,6 @@ class Boosting(FittedAtOnce):
             raise ValueError(f"the model needs {S} numbers of static covariates; the batch has {has}.")
         return np.concatenate([found, batch.static.double().cpu().numpy()], axis=1)
 
-    def _grown(self, kind: str, table: Array, y: Array, weight: Array) -> Any:
-        from sklearn import ensemble
-
-        if not len(y):
-            raise ValueError("no target of the training part counts, so there is nothing to learn from.")
-        table = np.where(np.isnan(table).all(axis=0), 0.0, table)  # scikit-learn cannot bin a feature without values
-        config = self.config
-        return getattr(ensemble, f"HistGradientBoosting{kind}")(
-            learning_rate=config.learning_rate,
-            max_iter=config.max_iter,
-            max_leaf_nodes=config.max_leaf_nodes,
-            min_samples_leaf=max(1, min(config.min_samples_leaf, len(y) // 20)),
-            l2_regularization=config.l2_regularization,
-            max_features=config.max_features,
-            early_stopping=False,
-            random_state=config.random_state,
-        ).fit(table, y, None if (weight == 1).all() else weight)  # weights that say nothing cost ten times as long
-
     def _numbers(self, table: Array) -> Array:
         """(B, O)"""
         return np.column_stack([trees.predict(table) for trees in self.trees])
@@ -151,3 +133,24 @@ class Boosting(FittedAtOnce):
         found[:, self.classes] = self.trees[0].predict_proba(table) if self.trees else 1.0
         found = np.maximum(found, LEAST)
         return np.log(found / found.sum(axis=1, keepdims=True))
+
+
+def grow(
+    kind: Literal["Classifier", "Regressor"], table: Array, y: Array, weight: Array, config: BoostingConfig
+) -> Any:
+    """scikit-learn's trees on (n, F) features, NaN where there is nothing to say, with targets and weights (n,)."""
+    from sklearn import ensemble
+
+    if not len(y):
+        raise ValueError("no target of the training part counts, so there is nothing to learn from.")
+    table = np.where(np.isnan(table).all(axis=0), 0.0, table)  # scikit-learn cannot bin a feature without values
+    return getattr(ensemble, f"HistGradientBoosting{kind}")(
+        learning_rate=config.learning_rate,
+        max_iter=config.max_iter,
+        max_leaf_nodes=config.max_leaf_nodes,
+        min_samples_leaf=max(1, min(config.min_samples_leaf, len(y) // 20)),
+        l2_regularization=config.l2_regularization,
+        max_features=config.max_features,
+        early_stopping=False,
+        random_state=config.random_state,
+    ).fit(table, y, None if (weight == 1).all() else weight)  # weights that say nothing cost ten times as long

@@ -190,6 +190,8 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         seed = world.agreed(int(check_random_state(self.random_state).randint(2**31 - 1)))
         suspected = warn_of_suspects(panel[self._split(len(panel), seed, groups)[0]] if self._held else panel)
         earlier = deepcopy(members_of(self.model_)) if self.warm_start and hasattr(self, "model_") else []
+        for fitted in earlier:
+            fitted.plant(None)  # its trees were grown beside another network
         before = None if earlier else self._pretrainer(panel)
         if earlier:
             scale = scale_of(earlier[0])
@@ -230,8 +232,12 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         self.unfinished_ = warn_if_unfinished(name, task, history, first.training.epochs)
         self._naive = fit_naive(task, first.splits, scale, self.batch_size)
         self.naive_, self.naive_score_ = self._naive.name, self._naive.score
+        scores = [
+            self._finish(member, task, one.validation[task.monitor])
+            for member, one in zip(members, results, strict=True)
+        ]
         self.model_ = _together([member.model for member in members])
-        self.validation_score_ = results[0].validation[task.monitor]
+        self.validation_score_ = scores[0]
         self.loses_ = warn_if_it_loses(name, task, self.validation_score_, self.naive_, self.naive_score_)
         if self.autosave is not None and world.rank == 0:
             self.save(self.autosave)
@@ -356,6 +362,10 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
 
     def _begin(self, model: LFormer, task: Task, splits: Splits[PanelPart]) -> None:
         """What is done with a new model before it is trained."""
+
+    def _finish(self, member: Member, task: Task, score: float) -> float:
+        """What is done with a trained model and its score on the validation series, which may become another."""
+        return score
 
     def _config(self, task: Task) -> LFormerConfig:
         return LFormerConfig(

@@ -21,6 +21,9 @@ from lformer.estimators.eval_set import Part, codes
 from lformer.estimators.fine_tuning import FineTunedEstimator
 from lformer.estimators.inputs import as_panel, goes_by_id, series_weights
 from lformer.estimators.intervals import IntervalEstimator
+from lformer.estimators.members import Member
+from lformer.estimators.planting import plant
+from lformer.evaluate import evaluate
 from lformer.nn import LFormerConfig
 from lformer.nn.summaries import FEATURES
 from lformer.panel import Array, Panel
@@ -30,6 +33,7 @@ from lformer.tasks import Task
 from lformer.train import TrainConfig
 
 PER_SUMMARY = 10  # series for each summary number, so that none is learned by heart
+TELL_SHARES = 200  # validation series that tell in what share network and trees are best mixed
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -39,6 +43,7 @@ class _SeriesEstimator(FineTunedEstimator):
     members: int | Literal["auto"] = "auto"
     drop_fraction: float = 0.2
     summaries: bool | Literal["auto"] = "auto"
+    trees: bool | Literal["auto"] = "auto"
     dropout: float = 0.2
     weight_decay: float = 0.1
     _count: int = field(default=0, init=False)  # of the series of the last `fit`; not saved
@@ -59,12 +64,27 @@ class _SeriesEstimator(FineTunedEstimator):
             wanted = self._count >= PER_SUMMARY * FEATURES * config.inputs
         return replace(config, summaries=bool(wanted))
 
+    def _finish(self, member: Member, task: Task, score: float) -> float:
+        config, wanted = member.model.config, self.trees
+        possible = config.summaries and not config.series_scale and task.distribution == "point"
+        if wanted == "auto":
+            unweighted = getattr(self, "class_weight", None) is None
+            wanted = possible and unweighted and not self.streaming and len(member.splits.validation) >= TELL_SHARES
+        elif wanted and not possible:
+            raise ValueError("trees=True needs summaries=True, and neither series_scale nor uncertainty.")
+        if not wanted:
+            return score
+        plant(member.model.cpu().eval(), task, member.splits, member.seed, self.batch_size)
+        return evaluate(member.model, task, member.splits.validation, self.batch_size)[task.monitor]
+
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if not 0 <= self.drop_fraction < 1:
             raise ValueError(f"drop_fraction must be at least 0 and below 1; got {self.drop_fraction}.")
         if self.summaries is not True and self.summaries is not False and self.summaries != "auto":
             raise ValueError(f'summaries must be True, False or "auto"; got {self.summaries!r}.')
+        if self.trees is not True and self.trees is not False and self.trees != "auto":
+            raise ValueError(f'trees must be True, False or "auto"; got {self.trees!r}.')
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -77,6 +97,10 @@ class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator, SetEst
             others in every epoch: for many noisy channels and few series.
         summaries: whether an answer also depends on the mean, range and the like of each channel, as that of boosting
             does. "auto" if there are ten series for each of these numbers: few series would learn them by heart.
+        trees: whether the answer is mixed with that of boosted trees on these summaries and the covariates, in the
+            share that is best on the validation series (`model_.trees.share`), see `lformer.nn.trees`. "auto" if
+            summaries are used and 200 series validate, but not with `streaming`, where a row would take longer, nor
+            with `class_weight`.
         pretrained: an `LFormerPretrainer` that was fitted on more series, without classes, or the folder of a saved
             one; see `FineTunedEstimator`.
         calibration_fraction: see `CalibratedEstimator`.

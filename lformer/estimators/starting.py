@@ -9,7 +9,7 @@ import torch
 
 from lformer.nn import LFormer
 
-NEW = ("head.", "pool.", "persistence.", "summaries.")  # what another kind of answer needs of its own
+NEW = ("head.", "pool.", "persistence.", "summaries.", "trees.")  # what another kind of answer needs of its own
 FREE = (
     "outputs",
     "distribution",
@@ -17,6 +17,7 @@ FREE = (
     "head_layers",
     "pooling",
     "summaries",
+    "trees",
     "dropout",
     "backend",
 )  # in what the two models may differ

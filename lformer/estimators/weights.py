@@ -25,7 +25,9 @@ from lformer.sealed import DamagedError
 
 LARGEST = 2**24  # bytes of a header
 THRESHOLDS, COUNTS = "calibration.thresholds", "calibration.counts"
-NAMES = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64"}  # of safetensors
+NAMES = {  # of safetensors
+    torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64", torch.int64: "I64",
+}  # fmt: skip
 POSITIVE = ("rows.scale", "rows.interval", "rows.span", "own.typical", "season.ridge")  # buffers of rows
 ADVICE = "Copy the whole folder of the saved model again, or take it from a backup."
 
@@ -75,6 +77,21 @@ def unsound(tensors: Mapping[str, Tensor]) -> str:
             return f"{name} is not finite"
         elif (part in POSITIVE or last == "first_interval") and (tensor <= 0).any():
             return f"{name} is not greater than 0"
+    return unsound_trees(tensors)
+
+
+def unsound_trees(tensors: Mapping[str, Tensor]) -> str:
+    """What trees cannot be: one that leads out of the table or to a node of no tree; empty if there is nothing."""
+    for name, tensor in tensors.items():
+        tree, _, last = name.rpartition(".")
+        if tree.rpartition(".")[2] != "trees":
+            continue
+        first_layer = tensors[f"{tree.removesuffix('trees')}summaries.added.1.weight"]
+        # the network is also told whether a channel was seen at all, one number each; trees see NaN there
+        channels = len(tensors[f"{tree.removesuffix('trees')}rows.scale"])
+        limit = {"left": tensor.numel(), "right": tensor.numel(), "feature": first_layer.shape[1] - channels}.get(last)
+        if limit is not None and bool(((tensor < 0) | (tensor >= limit)).any()):
+            return f"{name} leads to something that is not there"
     return ""
 
 
@@ -160,7 +177,7 @@ def _impossible(config: LFormerConfig, members: int, tensors: int, size: int) ->
     layers = config.depth + config.head_layers + (config.embedder_layers if config.embedder == "mlp" else 0)
     if layers * max(members, 1) > tensors:
         return f"a model of {layers} layers and {max(members, 1)} members has more than {tensors} tensors"
-    for name in ("inputs", "outputs", "statics", "marks", "neighbours", "width", "heads", "hidden"):
+    for name in ("inputs", "outputs", "statics", "marks", "neighbours", "width", "heads", "hidden", "trees"):
         if (getattr(config, name) or 0) > size:
             return f"a model with {name} = {getattr(config, name)} has more than {size:,} bytes of weights"
     return ""

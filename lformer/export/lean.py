@@ -115,7 +115,7 @@ class LeanStep(nn.Module):
         self.first = nn.Buffer(model.typical_first(torch.float64) / interval)
         self.steps = nn.Buffer(torch.tensor(offsets(self.neighbours, causal=True), dtype=torch.float64)[:, None])
         self.mixers = nn.ModuleList(LeanMixer(mixer, f"{prefix}layer{n}") for n, mixer in enumerate(model.blocks))
-        self.head, self.summaries = model.head, model.summaries
+        self.head, self.summaries, self.trees = model.head, model.summaries, model.trees
         embedder = model.embedder.value
         assert isinstance(embedder, nn.Sequential)
         self.embed, self.after_embed = _folded(embedder[0], C, rows.span.double() / interval), embedder[1:]
@@ -170,7 +170,7 @@ class LeanStep(nn.Module):
             x = mixer(x, gap, state, inner)
         answer = self.head(self._pooled(x, was, after) if self.series else x)
         if self.summaries is not None:
-            answer = answer + self._summarised(values, missing, latest, static, was, after)
+            answer = self._summarised(answer, values, missing, latest, static, was, after)
         return answer, {f"{self.prefix}{name}": tensor for name, tensor in after.items()} | inner
 
     def _around(
@@ -204,9 +204,16 @@ class LeanStep(nn.Module):
         return torch.cat([mean, x, after["greatest"]], dim=1)
 
     def _summarised(
-        self, values: Tensor, missing: Tensor, latest: Tensor, static: Tensor | None, was: State, after: State
+        self,
+        answer: Tensor,
+        values: Tensor,
+        missing: Tensor,
+        latest: Tensor,
+        static: Tensor | None,
+        was: State,
+        after: State,
     ) -> Tensor:
-        """(B, O), as `SummaryHead`."""
+        """(B, O) -> (B, O) with what `SummaryHead` adds, mixed with what `Trees` say."""
         assert self.summaries is not None
         exact, seen = torch.where(missing, 0, values), (~missing).double()
         after |= {
@@ -226,7 +233,12 @@ class LeanStep(nn.Module):
         about = [latest, mean, after["values_least"], after["values_greatest"], deviation, change]
         parts = [torch.where(some, x.float(), 0).clamp(-FAR, FAR) for x in about]
         parts += [torch.log(after["values_seen"] + 1).float(), some.float()]
-        return self.summaries.added(torch.cat(parts if static is None else [*parts, static], dim=1))
+        known = [] if static is None else [static]
+        answer = answer + self.summaries.added(torch.cat([*parts, *known], dim=1))
+        if self.trees is None:
+            return answer
+        table = [torch.where(some, x, torch.nan).float() for x in about]
+        return self.trees.mix(answer, torch.cat([*table, after["values_seen"].float(), *known], dim=1))
 
 
 def _folded(linear: nn.Module, C: int, span: Tensor) -> nn.Linear:

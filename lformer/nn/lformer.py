@@ -23,7 +23,8 @@ from lformer.nn.predictor import Answer, Pool, Pooling, head
 from lformer.nn.query import Merged, check_answer, merge
 from lformer.nn.rows import Encoded, RowEncoder, Rows, check_rows
 from lformer.nn.softmax import SoftmaxAttention
-from lformer.nn.summaries import Seen, SummaryHead, nothing_seen
+from lformer.nn.summaries import IN_TABLE, Seen, SummaryHead, nothing_seen, table
+from lformer.nn.trees import Trees
 from lformer.ops import GateNorm, checks
 
 TimeMixer = Literal["liquid", "softmax"]
@@ -49,6 +50,7 @@ class LFormerConfig:
             has none.
         summaries: whether an answer per series also depends on the mean, range and the like of each channel, see
             `SummaryHead`; needs rows="carried".
+        trees: rounds of boosted trees on these summaries, with which the answer is mixed, see `Trees`; 0 for none.
         series_scale: whether values, and answers in their units, are in units of their own series, see `OwnScale`.
         persistence: "latest", "recent", "line" or "wave" adds the answer to a simple guess in the units of the inputs,
             see `Persistence`; "none" is the paper's.
@@ -75,6 +77,7 @@ class LFormerConfig:
     statics: int = 0
     marks: int = 0
     summaries: bool = False
+    trees: int = 0
     series_scale: bool = False
     persistence: PersistenceKind = "none"
     width: int = 64
@@ -124,6 +127,11 @@ class LFormerConfig:
             raise ValueError(
                 'summaries=True needs rows="carried" and answer="series"; got '
                 f"rows={self.rows!r} and answer={self.answer!r}."
+            )
+        if self.trees < 0 or (self.trees and (not self.summaries or self.series_scale or self.distribution != "point")):
+            raise ValueError(
+                f"trees must be at least 0, and 0 without summaries, with series_scale and with a distribution; got "
+                f"{self.trees}."
             )
         if self.series_scale:
             check_own_scale(self)
@@ -225,6 +233,7 @@ class LFormer(nn.Module):
             if config.summaries
             else None
         )
+        self.trees = self.seedlings(config.trees)
         self.embedder = Embedder(
             self.rows.width, config.width, config.embedder, config.embedder_layers, config.time_embedding
         )
@@ -433,6 +442,8 @@ class LFormer(nn.Module):
             last = encoded.known.at(batch.lengths[:, None]).squeeze()
             added = self.summaries(last, encoded.seen, batch.static)
             prediction = prediction + added.reshape(added.shape[0], *[1] * (prediction.ndim - 2), -1)
+            if self.trees is not None:
+                prediction = self.trees.mix(prediction, table(last, encoded.seen, batch.static))
         outputs = self.config.outputs
         raw, prediction = prediction[..., outputs:], prediction[..., :outputs]
         if self.persistence is not None:
@@ -442,6 +453,23 @@ class LFormer(nn.Module):
         marks = batch.marks if batch.query_times is None else batch.query_marks
         size = encoded.own.spread[:, None].to(raw.dtype)
         return from_raw(self.config.distribution, encoded.own.restore(prediction, marks), raw, size)
+
+    def seedlings(self, rounds: int) -> Trees | None:
+        """So many rounds of trees that have not grown, for the table that `summary_table` makes; None if 0."""
+        config = self.config
+        return Trees(IN_TABLE * config.inputs + config.statics, config.outputs, rounds) if rounds else None
+
+    def plant(self, trees: Trees | None) -> None:
+        """Mix the answers with those of other trees, or of none."""
+        self.trees = trees
+        self.config = replace(self.config, trees=0 if trees is None else trees.rounds)
+
+    def summary_table(self, batch: IrregularBatch) -> Tensor:
+        """(B, 7 C + S) what trees are given of each series."""
+        encoded = self.rows(batch)
+        assert encoded.known is not None
+        assert encoded.seen is not None
+        return table(encoded.known.at(batch.lengths[:, None]).squeeze(), encoded.seen, batch.static)
 
     def typical_first(self, dtype: torch.dtype) -> Tensor:
         """The first interval of a series that must not look ahead."""

@@ -18,6 +18,7 @@ from lformer.nn.known import Known
 
 FAR = 5.0  # deviations beyond which a value says no more
 FEATURES = 8
+IN_TABLE = 7  # all but whether there were any, which a table says by NaN
 
 
 class Seen(NamedTuple):
@@ -73,14 +74,23 @@ class SummaryHead(nn.Module):
 
     def forward(self, known: Known, seen: Seen, static: Tensor | None) -> Tensor:
         """(B, C), (B, C), (B, S) -> (B, O)"""
-        some, count = known.seen > 0, known.seen.clamp(min=1)
-        mean = known.total / count
-        deviation = (seen.squares / count - mean.square()).clamp(min=0).sqrt()
-        change = known.latest - seen.first
-        about = [known.latest, mean, seen.least, seen.greatest, deviation, change]
-        dtype = known.latest.dtype
-        parts = [torch.where(some, x, 0).to(dtype).clamp(-FAR, FAR) for x in about]
+        dtype, some = known.latest.dtype, known.seen > 0
+        parts = [torch.where(some, x, 0).to(dtype).clamp(-FAR, FAR) for x in about(known, seen)]
         parts += [torch.log1p(known.seen).to(dtype), some.to(dtype)]
         if static is not None:
             parts.append(static.to(dtype))
         return self.added(torch.cat(parts, dim=1))
+
+
+def about(known: Known, seen: Seen) -> list[Tensor]:
+    """Latest, mean, least, greatest, deviation and change of each channel, (B, C) each; anything where none was seen"""
+    count = known.seen.clamp(min=1)
+    mean = known.total / count
+    deviation = (seen.squares / count - mean.square()).clamp(min=0).sqrt()
+    return [known.latest, mean, seen.least, seen.greatest, deviation, known.latest - seen.first]
+
+
+def table(known: Known, seen: Seen, static: Tensor | None) -> Tensor:
+    """(B, 7 C + S) what `Trees` are given: the same numbers without bounds, NaN where none was seen, and counts"""
+    parts = [torch.where(known.seen > 0, x, torch.nan) for x in about(known, seen)]
+    return torch.cat([x.float() for x in (*parts, known.seen, *(() if static is None else (static,)))], dim=1)

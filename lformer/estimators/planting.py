@@ -1,0 +1,103 @@
+"""Boosted trees beside a trained network: grown on its summaries of the training series, mixed in by the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from lformer.baselines.boosting import LEAST, BoostingConfig, grow
+from lformer.metrics import all_targets, targets_of
+from lformer.nn import LFormer
+from lformer.nn.trees import LEAVES, NODES, Trees
+from lformer.panel import Array
+from lformer.parts import PanelPart, Splits, sampled
+from lformer.tasks import Task
+
+ROUNDS = 200
+SHARES = np.linspace(0, 1, 11)
+
+
+@torch.no_grad()
+def plant(model: LFormer, task: Task, splits: Splits[PanelPart], seed: int, batch_size: int) -> None:
+    """Grow trees on the training part, and mix them in by the share that the validation part likes best."""
+    model.plant(None)
+    table, _, targets, weights = _read(model, task, sampled(splits.train), batch_size)
+    trees = model.seedlings(ROUNDS)
+    assert trees is not None
+    _grow(trees, table.double().numpy(), targets.numpy(), weights.numpy(), seed)
+    table, answers, targets, weights = _read(model, task, sampled(splits.validation), batch_size, answered=True)
+    others = trees(table)
+    losses = [_loss(torch.lerp(answers, others, share), targets, weights) for share in SHARES.tolist()]
+    trees.share.fill_(SHARES[int(np.argmin(losses))])
+    model.plant(trees)
+
+
+def _read(
+    model: LFormer, task: Task, part: PanelPart, batch_size: int, answered: bool = False
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(n, F) what trees see, (n, O) what the network says, if asked, and targets and weights, (n,) or (n, O)"""
+    found: list[tuple[Tensor, ...]] = []
+    for batch in part.batches(batch_size):
+        targets, counted = task.encode(targets_of(batch)), all_targets(batch)
+        weights = torch.ones(len(batch)) if batch.weights is None else batch.weights
+        weights = counted * weights.reshape(-1, *[1] * (counted.ndim - 1))
+        answer = model(batch) if answered else torch.empty(len(batch), 0)
+        found.append((model.summary_table(batch), answer, targets, weights))
+    table, answers, targets, weights = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return table, answers, targets, weights
+
+
+def _grow(trees: Trees, table: Array, targets: Array, weights: Array, seed: int) -> None:
+    """Fill untouched trees with those of scikit-learn."""
+    config = BoostingConfig(
+        inputs=1, outputs=trees.outputs, max_iter=trees.rounds, max_leaf_nodes=LEAVES, random_state=seed % 2**31
+    )
+    if targets.dtype.kind in "iub":
+        used = weights > 0
+        classes = np.unique(targets[used]).tolist()
+        trees.base.fill_(np.log(LEAST))  # of classes that no series has
+        trees.base[classes] = 0.0
+        if len(classes) > 1:
+            grown: Any = grow("Classifier", table[used], targets[used], weights[used], config)
+            _fill(trees, grown, classes[-1:] if len(classes) == 2 else classes)  # of two, what speaks for the second
+    else:
+        for output in range(trees.outputs):
+            used = weights[:, output] > 0
+            grown = grow("Regressor", table[used], targets[used, output], weights[used, output], config)
+            _fill(trees, grown, [output])
+
+
+def _fill(trees: Trees, grown: Any, columns: list[int]) -> None:
+    """Copy the trees of these outputs into the buffers; thresholds so that float32 numbers go where they went."""
+    trees.base[columns] = torch.from_numpy(grown._baseline_prediction.reshape(-1)).float()
+    for round_, predictors in enumerate(grown._predictors):
+        for column, predictor in zip(columns, predictors, strict=True):
+            nodes, first = predictor.nodes, (round_ * trees.outputs + column) * NODES
+            at, inner = slice(first, first + len(nodes)), nodes["is_leaf"] == 0
+            itself = np.arange(first, first + len(nodes))
+            for name, numbers in (("left", nodes["left"]), ("right", nodes["right"])):
+                getattr(trees, name)[at] = torch.from_numpy(np.where(inner, numbers.astype(np.int64) + first, itself))
+            trees.feature[at] = torch.from_numpy(np.where(inner, nodes["feature_idx"], 0))
+            trees.missing_left[at] = torch.from_numpy(nodes["missing_go_to_left"].astype(np.int64))
+            trees.threshold[at] = torch.from_numpy(_rounded_down(np.where(inner, nodes["num_threshold"], 0.0)))
+            trees.value[at] = torch.from_numpy(np.where(inner, 0.0, nodes["value"])).float()
+
+
+def _rounded_down(numbers: Array) -> Array:
+    """The largest float32 that is not greater: what was below a threshold stays below it; finite."""
+    most = np.finfo(np.float32).max
+    single = np.clip(numbers, -most, most).astype(np.float32)
+    return np.where(single > numbers, np.nextafter(single, np.float32(-most)), single).astype(np.float32)
+
+
+def _loss(answers: Tensor, targets: Tensor, weights: Tensor) -> float:
+    """The mean cross-entropy of classes, or squared error of numbers."""
+    if targets.is_floating_point():
+        losses = (answers - targets).square()
+    else:
+        losses = F.cross_entropy(answers, targets, reduction="none")
+    return float((losses * weights).sum() / weights.sum())

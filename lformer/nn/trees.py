@@ -1,0 +1,56 @@
+"""Trees: boosted trees on the summaries of a series, beside the network and mixed with its answer.
+
+    answer = (1 - share) network + share trees
+
+Both err in different directions: trees find thresholds in a table that a network smooths over, and the network reads
+what the table has lost. They are grown after training (`lformer.estimators.planting`) and are numbers in buffers like
+all else here: saved as tensors, exported as gathers and comparisons, and as exact in a stream as the summaries.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+LEAVES = 8
+NODES = 2 * LEAVES - 1
+DEPTH = LEAVES - 1  # of the most uneven tree
+
+
+class Trees(nn.Module):
+    """(B, F) a table, NaN where there is nothing to say -> (B, O); T = rounds · O trees, one per output and round.
+
+    Nodes of all trees stand one after the other; a leaf leads to itself. Before they grow, all are leaves of 0.
+
+    Args:
+        features: F.
+        outputs: O.
+        rounds: trees for each output.
+    """
+
+    def __init__(self, features: int, outputs: int, rounds: int) -> None:
+        super().__init__()
+        self.features, self.outputs, self.rounds = features, outputs, rounds
+        N = rounds * outputs * NODES
+        itself = torch.arange(N)
+        self.feature, self.left, self.right = (
+            nn.Buffer(torch.zeros(N).long()),
+            nn.Buffer(itself),
+            nn.Buffer(itself.clone()),
+        )
+        self.threshold, self.value = nn.Buffer(torch.zeros(N)), nn.Buffer(torch.zeros(N))
+        self.missing_left = nn.Buffer(torch.zeros(N).long())
+        self.base, self.share = nn.Buffer(torch.zeros(outputs)), nn.Buffer(torch.tensor(0.0))
+
+    def forward(self, table: Tensor) -> Tensor:
+        node = torch.arange(0, self.feature.shape[0], NODES, device=table.device).expand(table.shape[0], -1)  # (B, T)
+        for _ in range(DEPTH):
+            x = table.gather(1, self.feature[node])
+            goes_left = torch.where(torch.isnan(x), self.missing_left[node] > 0, x <= self.threshold[node])
+            node = torch.where(goes_left, self.left[node], self.right[node])
+        return self.value[node].unflatten(1, (self.rounds, self.outputs)).sum(dim=1) + self.base
+
+    def mix(self, answer: Tensor, table: Tensor) -> Tensor:
+        """(B, O) or (B, 1, O) of the network, (B, F) -> the answer of both together"""
+        other = self(table).to(answer.dtype)
+        return torch.lerp(answer, other.reshape(other.shape[0], *[1] * (answer.ndim - 2), -1), self.share.to(answer))

@@ -1,0 +1,177 @@
+"""Trees beside a network: those of scikit-learn to the last comparison, saved, streamed and exported with the model."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+from lformer import LFormerClassifier, LFormerRegressor, Panel, load
+from lformer.estimators.planting import _fill, _rounded_down
+from lformer.estimators.weights import unsound
+from lformer.nn.trees import LEAVES, NODES, Trees
+
+SMALL: dict[str, Any] = {"width": 8, "depth": 1, "heads": 2, "max_epochs": 2, "random_state": 0, "device": "cpu"}
+
+
+def ragged(n: int, seed: int = 0) -> Panel:
+    """Uneven times, ragged lengths, missing values, a channel that some series never saw."""
+    rng = np.random.default_rng(seed)
+    series = []
+    for _ in range(n):
+        length = int(rng.integers(1, 12))
+        values = rng.normal(rng.normal(size=2), 1.0, (length, 2))
+        values[rng.random((length, 2)) < 0.4] = np.nan
+        values[0, 0] = rng.normal()
+        series.append((np.cumsum(rng.exponential(size=length)), values))
+    return Panel.from_list(series)
+
+
+def least(X: Panel) -> np.ndarray:
+    """What one comparison finds and a mean does not: whether the least value of a channel lies below a threshold."""
+    return np.array([np.nanmin(values[:, 0]) for _, values in X])
+
+
+@pytest.fixture(scope="module")
+def X() -> Panel:
+    return ragged(400)
+
+
+@pytest.fixture(scope="module")
+def classifier(X: Panel) -> LFormerClassifier:
+    return LFormerClassifier(summaries=True, trees=True, streaming=True, **SMALL).fit(X, least(X) < -0.5)
+
+
+@pytest.mark.parametrize("outputs", [2, 3])
+def test_they_are_those_of_scikit_learn(outputs: int) -> None:
+    rng = np.random.default_rng(1)
+    table = rng.normal(size=(600, 6)).astype(np.float32)
+    table[rng.random(table.shape) < 0.3] = np.nan
+    table[:, 5] = rng.integers(0, 3, 600)  # ties with thresholds between them
+    y = np.clip((np.nan_to_num(table[:, 0], nan=1) > 0) + (table[:, 5] > 1) * (outputs - 2), 0, outputs - 1)
+    grown: Any = HistGradientBoostingClassifier(max_iter=20, max_leaf_nodes=LEAVES).fit(table, y)
+    trees = Trees(6, outputs, 20)
+    _fill(trees, grown, [1] if outputs == 2 else [0, 1, 2])
+    fresh = rng.permutation(table.ravel()).reshape(table.shape)
+    found = trees(torch.from_numpy(fresh)).numpy()
+    expected = grown.decision_function(fresh)
+    assert np.allclose(found[:, 1] if outputs == 2 else found, expected, atol=1e-5)
+    assert found.std() > 0.1
+
+
+def test_numbers_are_those_of_scikit_learn() -> None:
+    rng = np.random.default_rng(2)
+    table = rng.normal(size=(300, 2)).astype(np.float32)
+    grown: Any = HistGradientBoostingRegressor(max_iter=10, max_leaf_nodes=LEAVES).fit(table, 3 + table[:, 0] ** 2)
+    trees = Trees(2, 1, 10)
+    _fill(trees, grown, [0])
+    assert np.allclose(trees(torch.from_numpy(table))[:, 0].numpy(), grown.predict(table), atol=1e-5)
+
+
+def test_thresholds_keep_their_neighbours_apart() -> None:
+    below = np.array([1.0, -3.0, 1e-30, 5.0], np.float32)
+    above = np.nextafter(below, np.float32(np.inf))
+    middle = (below.astype(np.float64) + above) / 2
+    rounded = _rounded_down(middle)
+    assert (below <= rounded).all()
+    assert (above > rounded).all()
+    assert np.isfinite(_rounded_down(np.array([np.inf, -np.inf]))).all()
+
+
+def test_they_find_what_a_short_training_does_not(X: Panel, classifier: LFormerClassifier) -> None:
+    new = ragged(300, seed=5)
+    alone = LFormerClassifier(summaries=True, trees=False, streaming=True, **SMALL).fit(X, least(X) < -0.5)
+    truth = least(new) < -0.5
+    assert float(classifier.model_.trees.share) > 0  # type: ignore[union-attr, arg-type]
+    assert classifier.score(new, truth) > alone.score(new, truth) + 0.05
+    assert classifier.validation_score_ < alone.validation_score_
+
+
+def test_the_share_is_the_best_on_the_validation_series(X: Panel) -> None:
+    """Where classes are drawn at random trees have nothing to say, and little of them is mixed in."""
+    y = np.random.default_rng(3).integers(0, 2, len(X))
+    model = LFormerClassifier(summaries=True, trees=True, **SMALL).fit(X, y)
+    alone = LFormerClassifier(summaries=True, trees=False, **SMALL).fit(X, y)
+    assert model.validation_score_ <= alone.validation_score_ + 1e-6
+
+
+def test_auto_asks_for_series_that_can_tell(X: Panel) -> None:
+    y = least(X) < -0.5
+    few = LFormerClassifier(summaries=True, **SMALL).fit(X, y)
+    many = LFormerClassifier(summaries=True, validation_fraction=0.5, **SMALL).fit(X, y)
+    stream = LFormerClassifier(summaries=True, validation_fraction=0.5, streaming=True, **SMALL).fit(X, y)
+    assert (few.model_.config.trees, many.model_.config.trees, stream.model_.config.trees) == (0, 200, 0)
+
+
+def test_regression_in_its_own_units(X: Panel) -> None:
+    y = np.column_stack([1e3 + 100 * np.sign(least(X)), least(X)])
+    model = LFormerRegressor(summaries=True, trees=True, **SMALL).fit(X, y)
+    new = ragged(200, seed=6)
+    error = np.abs(model.predict(new)[:, 0] - (1e3 + 100 * np.sign(least(new)))).mean()
+    assert error < 40
+
+
+def test_saved_and_loaded(tmp_path: Path, X: Panel, classifier: LFormerClassifier) -> None:
+    classifier.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert (again.predict_proba(X) == classifier.predict_proba(X)).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("left", NODES * 10**6), ("right", -1), ("feature", 14), ("value", np.nan)]
+)
+def test_weights_that_lead_nowhere_are_refused(classifier: LFormerClassifier, name: str, number: float) -> None:
+    state = classifier.model_.state_dict()
+    assert not unsound(state)
+    state[f"trees.{name}"] = state[f"trees.{name}"].clone().index_fill_(0, torch.tensor([3]), number)
+    assert f"trees.{name}" in unsound(state)
+
+
+def test_a_damaged_file_of_trees_is_refused(tmp_path: Path, classifier: LFormerClassifier) -> None:
+    classifier.save(tmp_path / "model")
+    file = next((tmp_path / "model").glob("*.safetensors"))
+    tensors = load_file(file)
+    tensors["trees.left"] += 1
+    save_file(tensors, file)
+    with pytest.raises(ValueError, match="damaged"):
+        load(tmp_path / "model")
+
+
+def test_row_by_row_as_whole_series(X: Panel, classifier: LFormerClassifier) -> None:
+    expected = classifier.predict_proba(X[:6])
+    for n in range(6):
+        stream = classifier.stream()
+        for time, values in zip(*X[n], strict=True):
+            answer = stream.update(time, values)
+        assert np.allclose(answer, expected[n], atol=1e-6)
+
+
+def test_alone_and_in_company_the_same(X: Panel, classifier: LFormerClassifier) -> None:
+    together = classifier.predict_proba(X[:20])
+    alone = np.concatenate([classifier.predict_proba(X[n : n + 1]) for n in range(20)])
+    assert np.allclose(alone, together, atol=1e-6)
+
+
+def test_a_warm_start_grows_new_ones(X: Panel) -> None:
+    y = least(X) < -0.5
+    model = LFormerClassifier(summaries=True, trees=True, warm_start=True, **SMALL).fit(X, y)
+    before = model.model_.trees.value.clone()  # type: ignore[union-attr, operator]
+    model.set_params(trees=False).fit(X, y)
+    assert model.model_.trees is None
+    model.set_params(trees=True).fit(X, ~y)
+    assert not torch.equal(model.model_.trees.value, before)  # type: ignore[union-attr, arg-type]
+
+
+def test_members_have_their_own(X: Panel) -> None:
+    model = LFormerClassifier(summaries=True, trees=True, members=2, **SMALL).fit(X, least(X) < -0.5)
+    first, second = (member.trees for member in model.model_.models)  # type: ignore[union-attr]
+    assert not torch.equal(first.value, second.value)
+
+
+@pytest.mark.parametrize("change", [{"summaries": False}, {"trees": "yes"}])
+def test_what_cannot_be_is_said(X: Panel, change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="trees"):
+        LFormerClassifier(**{"summaries": True, "trees": True, **SMALL} | change).fit(X, least(X) < -0.5)
