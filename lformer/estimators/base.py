@@ -191,7 +191,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         suspected = warn_of_suspects(panel[self._split(len(panel), seed, groups)[0]] if self._held else panel)
         earlier = deepcopy(members_of(self.model_)) if self.warm_start and hasattr(self, "model_") else []
         for fitted in earlier:
-            fitted.plant(None)  # its trees were grown beside another network
+            fitted.set_trees(None)  # its trees were grown beside another network
         before = None if earlier else self._pretrainer(panel)
         if earlier:
             scale = scale_of(earlier[0])

@@ -22,7 +22,7 @@ from lformer.estimators.fine_tuning import FineTunedEstimator
 from lformer.estimators.inputs import as_panel, goes_by_id, series_weights
 from lformer.estimators.intervals import IntervalEstimator
 from lformer.estimators.members import Member
-from lformer.estimators.planting import plant
+from lformer.estimators.tree_fitting import fit_trees
 from lformer.evaluate import evaluate
 from lformer.nn import LFormerConfig
 from lformer.nn.summaries import FEATURES
@@ -33,7 +33,7 @@ from lformer.tasks import Task
 from lformer.train import TrainConfig
 
 PER_SUMMARY = 10  # series for each summary number, so that none is learned by heart
-TELL_SHARES = 200  # validation series that tell in what share network and trees are best mixed
+ENOUGH_TO_MIX = 200  # validation series that tell with what weight trees are best mixed in
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -69,12 +69,12 @@ class _SeriesEstimator(FineTunedEstimator):
         possible = config.summaries and not config.series_scale and task.distribution == "point"
         if wanted == "auto":
             unweighted = getattr(self, "class_weight", None) is None
-            wanted = possible and unweighted and not self.streaming and len(member.splits.validation) >= TELL_SHARES
+            wanted = possible and unweighted and not self.streaming and len(member.splits.validation) >= ENOUGH_TO_MIX
         elif wanted and not possible:
             raise ValueError("trees=True needs summaries=True, and neither series_scale nor uncertainty.")
         if not wanted:
             return score
-        plant(member.model.cpu().eval(), task, member.splits, member.seed, self.batch_size)
+        fit_trees(member.model.cpu().eval(), task, member.splits, member.seed, self.batch_size)
         return evaluate(member.model, task, member.splits.validation, self.batch_size)[task.monitor]
 
     def _check_parameters(self) -> None:
@@ -97,10 +97,10 @@ class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator, SetEst
             others in every epoch: for many noisy channels and few series.
         summaries: whether an answer also depends on the mean, range and the like of each channel, as that of boosting
             does. "auto" if there are ten series for each of these numbers: few series would learn them by heart.
-        trees: whether the answer is mixed with that of boosted trees on these summaries and the covariates, in the
-            share that is best on the validation series (`model_.trees.share`), see `lformer.nn.trees`. "auto" if
-            summaries are used and 200 series validate, but not with `streaming`, where a row would take longer, nor
-            with `class_weight`.
+        trees: whether the answer is mixed with that of boosted trees on these summaries and the covariates, with the
+            weight that is best on the validation series (`model_.trees.weight`, from 0 to 1), see `lformer.nn.trees`.
+            "auto" if summaries are used and 200 series validate, but not with `streaming`, where a row would take
+            longer, nor with `class_weight`.
         pretrained: an `LFormerPretrainer` that was fitted on more series, without classes, or the folder of a saved
             one; see `FineTunedEstimator`.
         calibration_fraction: see `CalibratedEstimator`.

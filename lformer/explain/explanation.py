@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from lformer.estimators.base import LFormerEstimator
+from lformer.estimators.base import LFormerEstimator, members_of
 from lformer.explain.contributions import integrated_gradients, leave_one_out
 from lformer.explain.plots import plot_record
 from lformer.explain.question import question
@@ -85,8 +85,9 @@ def explain(
             forecast, the time that is asked for.
         output: the class whose log-odds are explained, the predicted one if None; of several numbers, the position of
             one; to interpolate or forecast, the channel.
-        method: "auto" is integrated gradients, and leave-one-out for a model that reads each series on its own scale:
-            such a scale moves with the values, and so would what is typical.
+        method: "auto" is integrated gradients, and leave-one-out for two kinds of models: those that read each series
+            on its own scale, which moves with the values, and so would what is typical; and those with `trees`, whose
+            answers change in steps and have no gradient.
 
     Returns:
         An `Explanation` with a `table` and a `plot`.
@@ -94,13 +95,13 @@ def explain(
     if method not in get_args(Method):
         raise ValueError(f"method must be one of {', '.join(map(repr, get_args(Method)))}; got {method!r}.")
     asked = question(estimator, X, i, at, output)
-    own = estimator.model_.config.series_scale
+    reason = _no_gradients(estimator)
     if method == "auto":
-        method = "leave-one-out" if own else "integrated-gradients"
-    if own and method == "integrated-gradients":
+        method = "leave-one-out" if reason else "integrated-gradients"
+    if reason and method == "integrated-gradients":
         raise ValueError(
-            "this model reads each series on its own scale, which moves with the values, so integrated gradients would "
-            'not tell what a value does. Use method="leave-one-out".'
+            f"this model {reason}, so integrated gradients would not tell what a value does. "
+            'Use method="leave-one-out".'
         )
     found = (leave_one_out if method == "leave-one-out" else integrated_gradients)(estimator.model_, asked)
     if found.misses(LARGE, asked.size):
@@ -118,3 +119,13 @@ def explain(
         id=panel.ids.tolist()[0], what=asked.what, answer=found.answer, baseline=found.baseline, gap=found.gap,
         method=method, table=table,
     )  # fmt: skip
+
+
+def _no_gradients(estimator: LFormerEstimator) -> str:
+    """Why the gradients of a model do not say what a value does; empty if they do."""
+    models = members_of(estimator.model_)
+    if models[0].config.series_scale:
+        return "reads each series on its own scale, which moves with the values"
+    if any(model.trees is not None and float(model.trees.weight) > 0 for model in models):
+        return "has trees, whose answers change in steps"
+    return ""

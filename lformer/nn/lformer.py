@@ -233,7 +233,7 @@ class LFormer(nn.Module):
             if config.summaries
             else None
         )
-        self.trees = self.seedlings(config.trees)
+        self.trees = self.new_trees(config.trees)
         self.embedder = Embedder(
             self.rows.width, config.width, config.embedder, config.embedder_layers, config.time_embedding
         )
@@ -454,12 +454,12 @@ class LFormer(nn.Module):
         size = encoded.own.spread[:, None].to(raw.dtype)
         return from_raw(self.config.distribution, encoded.own.restore(prediction, marks), raw, size)
 
-    def seedlings(self, rounds: int) -> Trees | None:
+    def new_trees(self, rounds: int) -> Trees | None:
         """So many rounds of trees that have not grown, for the table that `summary_table` makes; None if 0."""
         config = self.config
         return Trees(IN_TABLE * config.inputs + config.statics, config.outputs, rounds) if rounds else None
 
-    def plant(self, trees: Trees | None) -> None:
+    def set_trees(self, trees: Trees | None) -> None:
         """Mix the answers with those of other trees, or of none."""
         self.trees = trees
         self.config = replace(self.config, trees=0 if trees is None else trees.rounds)

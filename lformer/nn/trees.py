@@ -1,10 +1,10 @@
 """Trees: boosted trees on the summaries of a series, beside the network and mixed with its answer.
 
-    answer = (1 - share) network + share trees
+    answer = (1 - weight) · network + weight · trees
 
 Both err in different directions: trees find thresholds in a table that a network smooths over, and the network reads
-what the table has lost. They are grown after training (`lformer.estimators.planting`) and are numbers in buffers like
-all else here: saved as tensors, exported as gathers and comparisons, and as exact in a stream as the summaries.
+what the table has lost. They are fitted after training (`lformer.estimators.tree_fitting`) and are numbers in buffers
+like all else here: saved as tensors, exported as gathers and comparisons, and as exact in a stream as the summaries.
 """
 
 from __future__ import annotations
@@ -40,17 +40,18 @@ class Trees(nn.Module):
         )
         self.threshold, self.value = nn.Buffer(torch.zeros(N)), nn.Buffer(torch.zeros(N))
         self.missing_left = nn.Buffer(torch.zeros(N).long())
-        self.base, self.share = nn.Buffer(torch.zeros(outputs)), nn.Buffer(torch.tensor(0.0))
+        self.base, self.weight = nn.Buffer(torch.zeros(outputs)), nn.Buffer(torch.tensor(0.0))
 
     def forward(self, table: Tensor) -> Tensor:
         node = torch.arange(0, self.feature.shape[0], NODES, device=table.device).expand(table.shape[0], -1)  # (B, T)
         for _ in range(DEPTH):
             x = table.gather(1, self.feature[node])
-            goes_left = torch.where(torch.isnan(x), self.missing_left[node] > 0, x <= self.threshold[node])
+            # NaN is not below any threshold; a choice between two bools is what onnxruntime does not have
+            goes_left = (x <= self.threshold[node]) | (torch.isnan(x) & (self.missing_left[node] > 0))
             node = torch.where(goes_left, self.left[node], self.right[node])
         return self.value[node].unflatten(1, (self.rounds, self.outputs)).sum(dim=1) + self.base
 
     def mix(self, answer: Tensor, table: Tensor) -> Tensor:
         """(B, O) or (B, 1, O) of the network, (B, F) -> the answer of both together"""
         other = self(table).to(answer.dtype)
-        return torch.lerp(answer, other.reshape(other.shape[0], *[1] * (answer.ndim - 2), -1), self.share.to(answer))
+        return torch.lerp(answer, other.reshape(other.shape[0], *[1] * (answer.ndim - 2), -1), self.weight.to(answer))

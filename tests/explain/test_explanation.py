@@ -142,6 +142,19 @@ def test_series_on_their_own_scale_are_explained_by_leaving_out() -> None:
         explain(model, X, 0, at=40.0, output="k", method="integrated-gradients")
 
 
+def test_models_with_trees_have_no_gradients_to_integrate() -> None:
+    X = records(seed=6)
+    model = fitted(LFormerClassifier, X, summaries=True, trees=True)
+    model.model_.trees.weight.fill_(0.5)
+    found = explain(model, X, 0)
+    assert found.method == "leave-one-out"
+    assert found.table["contribution"].abs().max() > 0
+    with pytest.raises(ValueError, match=r"has trees.*leave-one-out"):
+        explain(model, X, 0, method="integrated-gradients")
+    model.model_.trees.weight.fill_(0.0)
+    assert explain(model, X, 0).method == "integrated-gradients"
+
+
 def test_dates_stay_dates() -> None:
     X = records(dated=True)
     found = explain(fitted(LFormerInterpolator, X), X, 0, at=np.datetime64("2024-03-01T12:00"), output="k")

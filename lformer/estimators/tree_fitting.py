@@ -1,4 +1,4 @@
-"""Boosted trees beside a trained network: grown on its summaries of the training series, mixed in by the others."""
+"""Boosted trees beside a trained network: fitted to the training series, weighed by the validation series."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from lformer.parts import PanelPart, Splits, sampled
 from lformer.tasks import Task
 
 ROUNDS = 200
-SHARES = np.linspace(0, 1, 11)
+MIXES = np.linspace(0, 1, 11)
 
 
 @torch.no_grad()
-def plant(model: LFormer, task: Task, splits: Splits[PanelPart], seed: int, batch_size: int) -> None:
-    """Grow trees on the training part, and mix them in by the share that the validation part likes best."""
-    model.plant(None)
+def fit_trees(model: LFormer, task: Task, splits: Splits[PanelPart], seed: int, batch_size: int) -> None:
+    """Fit trees to the training part, and mix them in with the weight that is best on the validation part."""
+    model.set_trees(None)
     table, _, targets, weights = _read(model, task, sampled(splits.train), batch_size)
-    trees = model.seedlings(ROUNDS)
+    trees = model.new_trees(ROUNDS)
     assert trees is not None
     _grow(trees, table.double().numpy(), targets.numpy(), weights.numpy(), seed)
     table, answers, targets, weights = _read(model, task, sampled(splits.validation), batch_size, answered=True)
     others = trees(table)
-    losses = [_loss(torch.lerp(answers, others, share), targets, weights) for share in SHARES.tolist()]
-    trees.share.fill_(SHARES[int(np.argmin(losses))])
-    model.plant(trees)
+    losses = [_loss(torch.lerp(answers, others, mix), targets, weights) for mix in MIXES.tolist()]
+    trees.weight.fill_(MIXES[int(np.argmin(losses))])
+    model.set_trees(trees)
 
 
 def _read(

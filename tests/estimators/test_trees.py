@@ -1,5 +1,6 @@
 """Trees beside a network: those of scikit-learn to the last comparison, saved, streamed and exported with the model."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from lformer import LFormerClassifier, LFormerRegressor, Panel, load
-from lformer.estimators.planting import _fill, _rounded_down
+from lformer.estimators.tree_fitting import _fill, _rounded_down
 from lformer.estimators.weights import unsound
 from lformer.nn.trees import LEAVES, NODES, Trees
 
@@ -85,12 +86,12 @@ def test_they_find_what_a_short_training_does_not(X: Panel, classifier: LFormerC
     new = ragged(300, seed=5)
     alone = LFormerClassifier(summaries=True, trees=False, streaming=True, **SMALL).fit(X, least(X) < -0.5)
     truth = least(new) < -0.5
-    assert float(classifier.model_.trees.share) > 0  # type: ignore[union-attr, arg-type]
+    assert float(classifier.model_.trees.weight) > 0  # type: ignore[union-attr, arg-type]
     assert classifier.score(new, truth) > alone.score(new, truth) + 0.05
     assert classifier.validation_score_ < alone.validation_score_
 
 
-def test_the_share_is_the_best_on_the_validation_series(X: Panel) -> None:
+def test_the_weight_is_the_best_on_the_validation_series(X: Panel) -> None:
     """Where classes are drawn at random trees have nothing to say, and little of them is mixed in."""
     y = np.random.default_rng(3).integers(0, 2, len(X))
     model = LFormerClassifier(summaries=True, trees=True, **SMALL).fit(X, y)
@@ -147,6 +148,33 @@ def test_row_by_row_as_whole_series(X: Panel, classifier: LFormerClassifier) -> 
         for time, values in zip(*X[n], strict=True):
             answer = stream.update(time, values)
         assert np.allclose(answer, expected[n], atol=1e-6)
+
+
+def test_exported_with_the_model(tmp_path: Path, X: Panel, classifier: LFormerClassifier) -> None:
+    """Whole series, and row by row; a value of NaN takes the branch of missing ones in a graph too."""
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra export")
+    folder = classifier.export(tmp_path / "onnx")
+    some = X[:12]
+    batch = some.batch(dtype=torch.float64)
+    values = np.where(batch.observed, batch.values, np.nan)
+    given = {"values": values, "times": batch.times.numpy(), "lengths": batch.lengths.numpy()}
+    [told] = onnxruntime.InferenceSession(folder / "model.onnx").run(None, given)
+    assert np.allclose(told, classifier.predict_proba(some), atol=1e-5)
+    about = json.loads((folder / "export.json").read_text())["graphs"]["step"]
+    session = onnxruntime.InferenceSession(folder / about["file"])
+    for n in range(3):
+        state = {
+            port["name"]: np.broadcast_to(
+                np.array(port["initial"], port["dtype"]), [1 if axis == "batch" else axis for axis in port["axes"]]
+            ).copy()
+            for port in about["state"]
+        }
+        for row in range(int(batch.lengths[n])):
+            answer, *after = session.run(
+                None, {"values": values[n : n + 1, row], "times": batch.times[n : n + 1, row].numpy(), **state}
+            )
+            state = dict(zip(state, after, strict=True))
+        assert np.allclose(answer[0], told[n], atol=1e-5)
 
 
 def test_alone_and_in_company_the_same(X: Panel, classifier: LFormerClassifier) -> None:
