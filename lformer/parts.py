@@ -18,7 +18,7 @@ from lformer.batch import IrregularBatch, Source
 from lformer.covariates import Covariates
 from lformer.panel import Array, Panel, drop_observations, is_large, padded_rows, runs, sample, take_rows
 from lformer.panel.calendar import NO_CALENDAR, Calendar
-from lformer.panel.core import spell
+from lformer.panel.checks import spell
 from lformer.panel.own_numbers import OwnNumbers
 from lformer.panel.stamps import LONGEST
 

@@ -2,7 +2,8 @@
 
 from lformer.estimators.artefact import load
 from lformer.estimators.conformal import TooFewSeriesWarning
-from lformer.estimators.forecast import ExtrapolationWarning, LFormerForecaster, LFormerInterpolator
+from lformer.estimators.forecast import ExtrapolationWarning, LFormerForecaster
+from lformer.estimators.interpolate import LFormerInterpolator
 from lformer.estimators.naive import LosesToNaiveWarning
 from lformer.estimators.points import LFormerPointClassifier, LFormerPointRegressor
 from lformer.estimators.pretraining import LFormerPretrainer, pretrain

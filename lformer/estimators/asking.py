@@ -9,7 +9,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from lformer.estimators.base import LFormerEstimator
 from lformer.estimators.calibrating import Told
-from lformer.estimators.forecast import LFormerForecaster, LFormerInterpolator
+from lformer.estimators.forecast import LFormerForecaster
+from lformer.estimators.interpolate import LFormerInterpolator
 from lformer.estimators.intervals import IntervalEstimator
 from lformer.estimators.points import LFormerPointClassifier, LFormerPointRegressor, _per_series
 from lformer.estimators.pretraining import LFormerPretrainer

@@ -25,8 +25,9 @@ from lformer.estimators.calibrating import CalibratedEstimator
 from lformer.estimators.conformal import Calibration
 from lformer.estimators.features import Features
 from lformer.estimators.folder import is_weights
-from lformer.estimators.forecast import LFormerForecaster, LFormerInterpolator, record_task
+from lformer.estimators.forecast import LFormerForecaster
 from lformer.estimators.horizon import as_text, check_horizon, is_duration
+from lformer.estimators.interpolate import LFormerInterpolator
 from lformer.estimators.intervals import IntervalEstimator
 from lformer.estimators.plain import (
     array,
@@ -44,6 +45,7 @@ from lformer.estimators.plain import (
 )
 from lformer.estimators.points import LFormerPointClassifier, LFormerPointRegressor
 from lformer.estimators.pretraining import LFormerPretrainer
+from lformer.estimators.records import record_task
 from lformer.estimators.series import LFormerClassifier, LFormerRegressor
 from lformer.nn import LFormerConfig
 from lformer.nn.ensemble import Ensemble

@@ -1,10 +1,11 @@
 """Panel: ragged, irregular, partly observed series, in from a table, a list or an array, and on into batches."""
 
 from lformer.arrays import Array
-from lformer.panel.core import OnDuplicate, Panel, padded_rows, runs, take_rows
+from lformer.panel.core import OnDuplicate, Panel
 from lformer.panel.dropping import drop_observations, without_rows
 from lformer.panel.joining import join
 from lformer.panel.missing import MissingValues, check_missing_values
+from lformer.panel.padding import padded_rows, runs, take_rows
 from lformer.panel.sampling import is_large, sample, some_of
 
 __all__ = [

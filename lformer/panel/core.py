@@ -8,20 +8,30 @@ share their rows. `batch` pads some series into an `IrregularBatch` in one vecto
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 import torch
 
-from lformer.arrays import CANNOT, STAMPS, Array, any_array, as_array, floating, shown, whole_number
+from lformer.arrays import Array, any_array, as_array, floating, whole_number
 from lformer.batch import IrregularBatch, intervals
+from lformer.panel.checks import (
+    channel_names,
+    finite_number,
+    float64_times,
+    origins,
+    positions,
+    span_message,
+    spell,
+    whole_numbers,
+)
 from lformer.panel.missing import MissingValues, is_mark, read_marks
-from lformer.panel.stamps import LONGEST, as_stamps, choose_unit, missing, stamps, too_long
+from lformer.panel.padding import padded_rows, runs, take_rows
+from lformer.panel.stamps import choose_unit, stamps, too_long
 from lformer.panel.zones import read_zone
 
 if TYPE_CHECKING:
@@ -103,7 +113,7 @@ class Panel:
             channels: names of the last axis of the values; "0", "1", ... if None.
             unit, origin, static, scale, zone: as in the class; static has its rows in the order of the series.
         """
-        times, values = _float64(times), as_array(values, "values")
+        times, values = float64_times(times), as_array(values, "values")
         lengths = whole_numbers(lengths, "lengths")
         n, rows = len(lengths), times.size
         if times.ndim != 1 or values.ndim < 2 or len(values) != rows:
@@ -125,14 +135,14 @@ class Panel:
         if static is not None and (not hasattr(static, "iloc") or len(static) != n):
             got = len(static) if hasattr(static, "iloc") else type(static).__name__
             raise ValueError(f"static must have one row for each of the {n} series, in their order; got {got}.")
-        begins = _origin(origin, n)
+        begins = origins(origin, n)
         if zone is not None and (read_zone(zone) is None or begins.dtype.kind != "M"):
             raise ValueError(f"zone={zone!r} is for dates: origin must be {n} stamps of datetime64, in UTC.")
         panel = cls(
             times=times, values=values, observed=None if observed is None else any_array(observed, "observed"),
             first=first, lengths=lengths, ids=names, channels=tuple(channel_names(channels, values.shape[-1])),
-            unit=choose_unit(begins.dtype.kind, unit), static=static, scale=_finite(scale, "scale"), origin=begins,
-            zone=zone,
+            unit=choose_unit(begins.dtype.kind, unit), static=static,
+            scale=finite_number(scale, "scale"), origin=begins, zone=zone,
         )  # fmt: skip
         panel._check_times()
         return panel._with_observed()
@@ -384,7 +394,7 @@ class Panel:
             if not -len(self) <= index < len(self):
                 raise IndexError(f"there are {len(self)} series; got index {index}.")
             return self._series(int(index))
-        index = index if isinstance(index, slice) else _positions(index, len(self))
+        index = index if isinstance(index, slice) else positions(index, len(self))
         return replace(
             self,
             first=self.first[index],
@@ -593,7 +603,7 @@ class Panel:
             [[0.0, 0.5], [0.0, 0.0]]
         """
         dtype = floating(dtype)
-        chosen = slice(None) if index is None else _positions(index, len(self))
+        chosen = slice(None) if index is None else positions(index, len(self))
         first, lengths, origin = self.first[chosen], self.lengths[chosen], self.origin[chosen]
         rows, valid = padded_rows(first, lengths, self.pad_to)
         clock = self.times[rows] if self.times.size else np.zeros(rows.shape)  # (B, L); padding repeats the last row
@@ -703,113 +713,3 @@ class Panel:
         if observed is None or bool((values != 0)[~seen].any()):
             values = np.where(seen, values, np.zeros((), values.dtype))
         return replace(self, values=values, observed=seen)
-
-
-def runs(first: Array, lengths: Array) -> Array:
-    """The positions `first[i], first[i] + 1, ...` of each run, `lengths[i]` of them, one run after the other."""
-    ends = np.cumsum(lengths)
-    return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(first - (ends - lengths), lengths)
-
-
-def padded_rows(first: Array, lengths: Array, pad_to: int | None = None) -> tuple[Array, Array]:
-    """(B, L) the row of every cell and whether it is valid; padding repeats the last valid row, row 0 if none is."""
-    longest = int(lengths.max(initial=0)) if pad_to is None else pad_to
-    step = np.arange(longest)
-    first = np.where(lengths > 0, first, 0)  # an empty run may lie after the last row
-    rows = first[:, None] + np.minimum(step, np.maximum(lengths[:, None] - 1, 0))
-    return rows, step < lengths[:, None]
-
-
-def take_rows(flat: Array, rows: Array, valid: Array) -> Array:
-    """(B, L, ...) the rows of a flat array, 0 on padding."""
-    if len(flat) == 0:
-        return np.zeros((*rows.shape, *flat.shape[1:]), flat.dtype)
-    padded = flat.take(rows, axis=0)
-    if not valid.all():
-        padded[~valid] = 0
-    return padded
-
-
-def whole_numbers(values: Any, name: str) -> Array:
-    """(n,) int64, refusing what would have to be rounded."""
-    array = any_array(values, name)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise ValueError(f"{name} must be whole numbers, one per series; got {array.dtype} of shape {array.shape}.")
-    return array.astype(np.int64)
-
-
-def spell(name: Any) -> str:
-    """A name as the user wrote it, for an error."""
-    return shown(name.item() if isinstance(name, np.generic) else name)
-
-
-def channel_names(channels: Iterable[Hashable] | None, count: int | None = None) -> list[str]:
-    """Names of channels, which must differ; "0", "1", ... if None."""
-    try:
-        if isinstance(channels, str | bytes):
-            raise TypeError
-        labels = [str(c) for c in (range(count or 0) if channels is None else channels)]
-    except CANNOT:
-        raise TypeError(f"channels must be a list of names; got {shown(channels)}.") from None
-    if count is not None and len(labels) != count:
-        raise ValueError(f"values have {count} channels, but {len(labels)} names were given.")
-    if len(set(labels)) < len(labels):
-        twice = sorted({label for label in labels if labels.count(label) > 1})
-        raise ValueError(f"channels must have different names; twice: {twice[:5]}.")
-    return labels
-
-
-def span_message(name: Any) -> str:
-    """What is wrong with a series that `too_long` finds."""
-    return (
-        f"the times of series {spell(name)} span more than {LONGEST:.2g}, and intervals are kept in float32. Drop "
-        "stamps that stand for missing ones, or use a larger unit of time."
-    )
-
-
-def _float64(times: Any) -> Array:
-    """(N,) times in float64, refusing whole numbers that it would round."""
-    given = as_array(times, "times", STAMPS)
-    rounded = given.astype(np.float64, copy=False)
-    if given.dtype.kind in "iu" and given.size and float(np.abs(rounded).max()) > 2**53:
-        raise ValueError(
-            f"times are kept in float64, which holds whole numbers up to 2**53; got {given.max()}. Subtract the first "
-            "stamp of each series from its times, and give it as origin."
-        )
-    return rounded
-
-
-def _origin(origin: Any, n: int) -> Array:
-    """(n,) stamps of any kind; 0 if None."""
-    if origin is None:
-        return np.zeros(n)
-    begins = as_stamps(origin, "origin")
-    if begins.shape != (n,) or bool(missing(begins).any()):
-        raise ValueError(f"origin must be {n} stamps, one per series; got shape {begins.shape}.")
-    return begins
-
-
-def _finite(number: Any, name: str) -> float:
-    try:
-        if isinstance(number, Real) and math.isfinite(number):
-            return float(number)
-    except OverflowError:  # a whole number that is too large
-        pass
-    raise ValueError(f"{name} must be a finite number; got {shown(number)}.")
-
-
-def _positions(index: Any, n: int) -> Array:
-    """Positions, or a mask, as an array that indexes one of n."""
-    try:
-        array = any_array(index, "which series to take")
-    except ValueError:
-        array = np.empty(0, object)
-    if array.size == 0 and array.dtype.kind in "f":
-        array = array.astype(np.int64)
-    if array.dtype.kind not in "iub" or array.ndim != 1:
-        raise TypeError(f"series are taken by position, slice or mask; got {array.dtype} of shape {array.shape}.")
-    if array.dtype.kind == "b" and len(array) != n:
-        raise IndexError(f"there are {n} series; got a mask of {len(array)}.")
-    if array.dtype.kind != "b" and array.size and not -n <= int(array.min()) <= int(array.max()) < n:
-        raise IndexError(f"there are {n} series; got positions from {array.min()} to {array.max()}.")
-    return array

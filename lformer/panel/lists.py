@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from lformer.arrays import Array, as_floats, shown
-from lformer.panel.core import OnDuplicate, channel_names, spell, whole_numbers
+from lformer.panel.checks import channel_names, spell, whole_numbers
+from lformer.panel.core import OnDuplicate
 from lformer.panel.missing import MissingValues, is_mark, read_marks
 from lformer.panel.rows import Fields, entries_of, lay_out, series_names, value_dtype, without_marks
 from lformer.panel.stamps import as_stamps, require_fine, stored_dtype

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from lformer.arrays import CANNOT, NO_NUMBER, Array, as_floats, shown
-from lformer.panel.core import OnDuplicate, channel_names
+from lformer.panel.checks import channel_names
+from lformer.panel.core import OnDuplicate
 from lformer.panel.missing import MissingValues, read_marks
 from lformer.panel.rows import SHOWN, Fields, entries_of, lay_out, value_dtype, without_marks
 from lformer.panel.stamps import as_stamps, require_fine, stored_dtype

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from lformer.arrays import CANNOT, Array, check_word, shown
-from lformer.panel.core import OnDuplicate, span_message, spell
+from lformer.panel.checks import span_message, spell
+from lformer.panel.core import OnDuplicate
 from lformer.panel.missing import Marks, is_mark
 from lformer.panel.stamps import choose_unit, elapsed, missing, too_long
 

@@ -13,7 +13,7 @@ from estimators.every_estimator import POINTS, SERIES, SIX, answers, fitted, rec
 
 from lformer import LFormerClassifier, LFormerPointRegressor, LFormerRegressor, Panel
 from lformer.estimators import base, devices, load
-from lformer.estimators import forecast as asked
+from lformer.estimators import records as asked
 
 TF32 = 16 * 2.0**-10  # units of the last digit of TF32, for products in several layers
 

@@ -10,8 +10,8 @@ from sklearn.base import clone
 
 from lformer import Panel, scaling
 from lformer.estimators import ExtrapolationWarning, LFormerForecaster, LFormerInterpolator, load
-from lformer.estimators.forecast import record_task
 from lformer.estimators.naive import LosesToNaiveWarning
+from lformer.estimators.records import record_task
 from lformer.parts import Targets
 
 SMALL: dict[str, Any] = {
