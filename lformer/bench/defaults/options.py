@@ -35,6 +35,7 @@ OPTIONS: dict[str, Option] = {
     "clock=False": Option({"clock": False}, CLASSES),
     "max_epochs=40": Option({"max_epochs": 40}, CLASSES),
     "members=1": Option({"members": 1}, ("series",)),
+    "trees=False": Option({"trees": False}, ("series",)),
     "calendar=False": Option({"calendar": False}, ("forecast",)),
     "series_scale=False": Option({"series_scale": False}, ("forecast",)),
     "persistence=False": Option({"persistence": False}, ("forecast", "interpolate")),
