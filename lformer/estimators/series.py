@@ -62,16 +62,21 @@ class _SeriesEstimator(FineTunedEstimator):
         wanted = self.summaries
         if wanted == "auto":
             wanted = self._count >= PER_SUMMARY * FEATURES * config.inputs
-        return replace(config, summaries=bool(wanted))
+        config = replace(config, summaries=bool(wanted))
+        self._can_have_trees(config)  # whoever insists on them hears before training that they cannot be
+        return config
+
+    def _can_have_trees(self, config: LFormerConfig) -> bool:
+        possible = config.summaries and config.distribution == "point"
+        if self.trees is True and not possible:
+            raise ValueError("trees=True needs summaries=True, and uncertainty=None: trees say one number each.")
+        return possible
 
     def _finish(self, member: Member, task: Task, score: float) -> float:
-        config, wanted = member.model.config, self.trees
-        possible = config.summaries and not config.series_scale and task.distribution == "point"
-        if wanted == "auto":
-            unweighted = getattr(self, "class_weight", None) is None
-            wanted = possible and unweighted and not self.streaming and len(member.splits.validation) >= ENOUGH_TO_MIX
-        elif wanted and not possible:
-            raise ValueError("trees=True needs summaries=True, and neither series_scale nor uncertainty.")
+        wanted = self._can_have_trees(member.model.config) and self.trees is not False
+        if wanted and self.trees == "auto":
+            enough = len(member.splits.validation) >= ENOUGH_TO_MIX
+            wanted = enough and not self.streaming and getattr(self, "class_weight", None) is None
         if not wanted:
             return score
         fit_trees(member.model.cpu().eval(), task, member.splits, member.seed, self.batch_size)

@@ -200,6 +200,28 @@ def test_members_have_their_own(X: Panel) -> None:
 
 
 @pytest.mark.parametrize("change", [{"summaries": False}, {"trees": "yes"}])
-def test_what_cannot_be_is_said(X: Panel, change: dict[str, Any]) -> None:
+def test_what_cannot_be_is_said_before_training(
+    X: Panel, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lformer.estimators.base.train_members", None)
     with pytest.raises(ValueError, match="trees"):
         LFormerClassifier(**{"summaries": True, "trees": True, **SMALL} | change).fit(X, least(X) < -0.5)
+
+
+def test_uncertainty_leaves_no_room_for_them(X: Panel) -> None:
+    settings: dict[str, Any] = {"summaries": True, "uncertainty": "gaussian", "validation_fraction": 0.5, **SMALL}
+    assert LFormerRegressor(**settings).fit(X, least(X)).model_.config.trees == 0
+    with pytest.raises(ValueError, match="uncertainty=None"):
+        LFormerRegressor(trees=True, **settings).fit(X, least(X))
+
+
+@pytest.mark.parametrize(
+    "y", [np.zeros(400, int), np.repeat(["a", "b", "c", "d"], [390, 6, 2, 2])], ids=["one", "rare"]
+)
+def test_classes_that_hardly_occur(X: Panel, y: np.ndarray) -> None:
+    """One class needs no tree; one that no training series has is all but ruled out, not lost."""
+    model = LFormerClassifier(summaries=True, trees=True, **SMALL).fit(X, y)
+    found = model.predict_proba(X)
+    assert found.shape == (400, len(np.unique(y)))
+    assert np.isfinite(found).all()
+    assert np.allclose(found.sum(axis=1), 1)
