@@ -215,13 +215,10 @@ def test_uncertainty_leaves_no_room_for_them(X: Panel) -> None:
         LFormerRegressor(trees=True, **settings).fit(X, least(X))
 
 
-@pytest.mark.parametrize(
-    "y", [np.zeros(400, int), np.repeat(["a", "b", "c", "d"], [390, 6, 2, 2])], ids=["one", "rare"]
-)
-def test_classes_that_hardly_occur(X: Panel, y: np.ndarray) -> None:
-    """One class needs no tree; one that no training series has is all but ruled out, not lost."""
-    model = LFormerClassifier(summaries=True, trees=True, **SMALL).fit(X, y)
-    found = model.predict_proba(X)
-    assert found.shape == (400, len(np.unique(y)))
+def test_classes_that_hardly_occur(X: Panel) -> None:
+    """One that no training series has is all but ruled out, not lost."""
+    y = np.repeat(["a", "b", "c", "d"], [390, 6, 2, 2])
+    found = LFormerClassifier(summaries=True, trees=True, **SMALL).fit(X, y).predict_proba(X)
+    assert found.shape == (400, 4)
     assert np.isfinite(found).all()
     assert np.allclose(found.sum(axis=1), 1)
