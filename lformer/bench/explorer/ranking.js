@@ -1,0 +1,184 @@
+// Systems in lanes: mean with its spread over seeds, every seed, the paper's figure; simple models as lines across.
+
+const WORST = 1e300;
+
+function own(name) {
+  return name.split(" ")[0] === "lformer";
+}
+
+function ordered(line) {
+  // figures first, then what failed, then what the paper alone has; what says nothing (cut short, trivial) late
+  const key = (s) => {
+    if (s.mean !== undefined) return [s.smoke || s.trivial ? 1 : 0, -line.sign * s.mean];
+    if (s.text) return [2, WORST];
+    return [3, s.paper && s.paper.mean !== undefined ? -line.sign * s.paper.mean : WORST];
+  };
+  return [...line.systems].sort((a, b) => {
+    const [x, y] = [key(a), key(b)];
+    return x[0] - y[0] || x[1] - y[1] || (a.name < b.name ? -1 : 1);
+  });
+}
+
+function told(s, line) {
+  const paper = s.paper ? `; paper ${s.paper.text} ${s.verdict || ""}` : "";
+  return `${s.name}: ${s.text ? `${s.text} ${s.remark || ""}` : "no record"}${paper}. ${line.name}`.replace(/ +/g, " ");
+}
+
+function half(s, spread) {
+  return spread === "ci" ? s.reach : s.sd;
+}
+
+function lanes(box, line, systems, simple, spread, open) {
+  const width = Math.max(box.clientWidth, 260);
+  const wide = width >= 700;
+  const [lane, left, right] = wide ? [27, 160, width - 318] : [46, 12, width - 12];
+  const inRange = [...systems, ...simple].filter((s) => !s.smoke && !s.trivial);
+  const values = inRange.flatMap((s) => [s.mean, s.paper && s.paper.mean, ...(s.points || []).map((p) => p[1])]);
+  const known = values.filter((v) => v !== undefined && v !== null);
+  if (!known.length) known.push(0, 1);
+  for (const s of inRange) if (s.mean !== undefined && half(s, spread)) {
+    const reach = [s.mean - half(s, spread), s.mean + half(s, spread)];
+    known.push(...(Math.min(...known) > 0 ? reach.filter((v) => v > 0.4 * Math.min(...known)) : reach));
+  }
+  const x = scale(known, left, right, "auto", wide ? 7 : 4);
+  const labels = naiveLabels(simple.filter((s) => s.mean !== undefined && !s.trivial), x, width);
+  const top = labels.rows * 15 + (wide ? 24 : 8);
+  const bottom = top + systems.length * lane + 4;
+  const better = `${line.name}${line.unit ? ` (${line.unit})` : ""}${x.logarithmic ? ", log axis" : ""}, ${line.sign > 0 ? "more is better" : "less is better"}`;
+  const chart = picture(width, bottom + 42, `Chart: ${better}. Arrow keys go from system to system.`);
+  chart.append(...acrossAxis(x, top, bottom, better));
+  if (wide) chart.append(words(right + 18, top - 8, "ours", "small strong"), words(right + 196, top - 8, "paper", "small strong"));
+  const parts = [];
+  for (const label of labels.list) {
+    const at = x.place(label.system.mean);
+    const node = svg("g", {}, svg("title", {}, told(label.system, line)), stroke([[at, label.y + 3], [at, bottom]], "mark"), words(label.x, label.y, label.text, "small naive"));
+    chart.append(node);
+    parts.push({ node, item: label.system, label: `Simple model ${told(label.system, line)}` });
+  }
+  systems.forEach((s, i) => {
+    const y0 = top + i * lane;
+    const node = laneOf(s, line, spread, x, { y0, lane, wide, width, left, right });
+    chart.append(node);
+    if (s.points) parts.push({ node, item: s, label: told(s, line) });
+  });
+  walkable(parts, open);
+  box.replaceChildren(chart);
+}
+
+function naiveLabels(simple, x, width) {
+  const list = [];
+  const ends = []; // how far to the right each row of labels is taken
+  for (const system of [...simple].sort((a, b) => a.mean - b.mean)) {
+    const text = short(system.name, 22);
+    const wide = text.length * LETTER + 10;
+    const start = Math.max(Math.min(x.place(system.mean) - wide / 2, width - wide), 2);
+    let row = ends.findIndex((end) => end <= start);
+    if (row < 0) row = ends.push(0) - 1;
+    ends[row] = start + wide;
+    list.push({ system, text, x: start, row });
+  }
+  for (const label of list) label.y = 12 + (ends.length - 1 - label.row) * 15;
+  return { list, rows: ends.length };
+}
+
+function laneOf(s, line, spread, x, at) {
+  const y = at.wide ? at.y0 + at.lane / 2 : at.y0 + 31;
+  const faint = s.partial || s.smoke || s.trivial || !s.text ? " faint" : "";
+  const node = svg("g", { class: `lane${own(s.name) ? " own" : ""}${faint}` }, svg("title", {}, told(s, line)));
+  node.append(svg("rect", { x: 0, y: at.y0.toFixed(1), width: at.width, height: at.lane, class: "ground" }));
+  const room = at.wide ? Math.floor((at.left - 16) / LETTER) : Math.floor((at.width - 24) / LETTER) - 24;
+  const figure = s.text ? `${s.text} ${s.remark || ""}`.trim() : "–";
+  const strong = s.mark === "best" ? " strong" : "";
+  if (at.wide) {
+    node.append(words(at.left - 12, y + 4, short(s.name, room), "name", "end"));
+    node.append(words(at.right + 18, y + 4, short(figure, 26), `figure${strong}`));
+    if (s.paper) node.append(words(at.right + 196, y + 4, `${s.paper.text} ${s.verdict || ""}`, "small"));
+  } else {
+    node.append(words(at.left, y - 13, short(s.name, Math.max(room, 8)), "name"));
+    node.append(words(at.right, y - 13, short(figure, 24), `figure${strong}`, "end"));
+    node.append(stroke([[at.left, y], [at.right, y]], "rail"));
+  }
+  if (s.paper && s.paper.mean !== undefined) {
+    if (s.paper.sd) node.append(stroke([[x.place(s.paper.mean - s.paper.sd), y], [x.place(s.paper.mean + s.paper.sd), y]], "paper-reach"));
+    node.append(diamond(x.place(s.paper.mean), y));
+  }
+  if (s.mean === undefined) {
+    if (s.text) node.append(words(line.sign > 0 ? at.left + 4 : at.right - 4, y + 4, s.text, "failed", line.sign > 0 ? "start" : "end"));
+    return node;
+  }
+  const reach = half(s, spread);
+  if (reach !== undefined) node.append(stroke([[x.place(s.mean - reach), y], [x.place(s.mean + reach), y]], "whisker"));
+  for (const [, value] of s.points.length > 1 ? s.points : []) {
+    if (value !== null) node.append(svg("circle", { cx: x.place(value).toFixed(1), cy: y, r: 2.4, class: "seed" }));
+  }
+  node.append(svg("circle", { cx: x.place(s.mean).toFixed(1), cy: y, r: 5, class: reach === undefined ? "one" : "point" }));
+  return node;
+}
+
+function figureTable(label, line, systems, open) {
+  const header = ["system", `ours (${line.unit || "as recorded"})`, "seeds", "mean", "deviation", "95 % ±", "rank", "paper", "against it"];
+  const kinds = { paper: "", variant: "our recipe", simple: "simple" };
+  const rows = systems.map((s) => {
+    const seeds = (s.points || []).filter((p) => p[1] !== null).length;
+    const name = s.points ? el("button", { type: "button", class: "link", onclick: () => open(s) }, s.name) : s.name;
+    const kind = s.text && kinds[s.kind] ? el("span", { class: "soft" }, ` ${kinds[s.kind]}`) : "";
+    const cells = [
+      el("span", {}, name, kind), s.text ? `${s.text} ${s.remark || ""}` : "–", seeds ? String(seeds) : "–",
+      number(s.mean, line.digits), number(s.sd, line.digits), number(s.reach, line.digits),
+      s.rank === undefined ? "–" : String(s.rank), s.paper ? s.paper.text : "–", s.verdict || "",
+    ];
+    return { kind: s.mark === "best" ? "best" : "", cells };
+  });
+  return table(label, header, rows);
+}
+
+function marksSaid(systems) {
+  const notes = [];
+  const partial = [...new Set(systems.map((s) => s.partial).filter(Boolean))];
+  if (partial.length) notes.push(`‡ partial data, neither ranked nor judged: ${partial.join("; ")}.`);
+  if (systems.some((s) => s.smoke)) notes.push("§ training was cut short: not ranked, not comparable.");
+  if (systems.some((s) => s.trivial)) notes.push("¶ trivial: the answers were among the inputs and are handed back; not drawn.");
+  const failed = systems.filter((s) => s.failed).map((s) => `${s.name} ${s.failed}`);
+  if (failed.length) notes.push(`Without a figure, for want of time (OOT) or memory (OOM), or as the loss exploded (collapse): ${failed.join(", ")}.`);
+  return notes.map((note) => el("p", { class: "note" }, note));
+}
+
+function showRanking(body, board, line, spread, open) {
+  const all = ordered(line);
+  const simple = all.filter((s) => s.kind === "simple");
+  const rest = all.filter((s) => s.kind !== "simple" && !s.trivial);
+  const several = rest.some((s) => s.points && s.points.length > 1);
+  const box = el("div", { class: "chart" });
+  const none = rest.every((s) => !s.text) ? el("p", { class: "notice" }, "No record of ours yet: the figures are the paper's.") : "";
+  const span = spread === "ci" ? "95 % interval of the mean" : "standard deviation";
+  body.replaceChildren(
+    none,
+    legend(["ours", "lformer"], several && ["mean", `mean and ${span}`], several && ["seed", "a seed"], ["one", "one seed"], ["paper", "the paper's figure"], simple.length && ["naive", "simple model"]),
+    box,
+    ...marksSaid(all),
+    el("p", { class: "note" }, "Choose a system for its records and commands. A variant, such as lformer best, is a recipe of ours, beside which the paper has no figure; ✓ and ✗ say whether ours meets the paper's at its precision."),
+    folded("The same as a table", figureTable(`${board.dataset}, ${line.name}`, line, all, open)),
+  );
+  return () => lanes(box, line, rest, simple, spread, open);
+}
+
+function showAblation(body, board, spread, open) {
+  const lines = board.ablations;
+  if (!lines.length) {
+    body.replaceChildren(el("p", { class: "notice" }, "Neither the paper nor a record has an ablation on this data set and task."));
+    return () => {};
+  }
+  const parts = lines.map((line) => {
+    const box = el("div", { class: "chart" });
+    const ours = line.systems.filter((s) => s.text);
+    const few = ours.some((s) => s.name !== "full") ? "" : el("p", { class: "notice" }, "No record of an exchanged part yet: the figures are the paper's.");
+    const title = lines.length > 1 ? el("h3", {}, line.name) : "";
+    return { line, box, nodes: [title, few, box, ...marksSaid(ours), folded("The same as a table", figureTable(`Ablation, ${line.name}`, line, line.systems, open))] };
+  });
+  body.replaceChildren(
+    el("p", { class: "soft" }, "LFormer by the paper's recipe (full), and with one part of it exchanged."),
+    legend(["mean", "ours"], ["one", "one seed"], ["paper", "the paper's figure"]),
+    ...parts.flatMap((part) => part.nodes),
+  );
+  return () => parts.forEach(({ line, box }) => lanes(box, line, line.systems, [], spread, open));
+}
