@@ -317,8 +317,8 @@ def page(
 ) -> None:
     """All records on one page of HTML: rankings, paired comparisons, costs, learning curves, ablations.
 
-    It needs no network and no other file. `#dataset=physionet&task=extrapolate&metric=mse` after its address opens it at
-    that place.
+    It needs no network and no other file. `#dataset=physionet&task=extrapolate&metric=mse` after its address opens it
+    there.
     """
     from lformer.bench import explorer
 

@@ -8,7 +8,7 @@ function showPaired(body, line) {
   }
   const tested = found.rows.filter((row) => row.seeds).sort((a, b) => b.difference - a.difference);
   const others = found.rows.filter((row) => !row.seeds);
-  const lead = [el("strong", {}, found.best), ", chosen by its validation figure, against every rival and simple model on the same seeds. Above 0 it is better. "];
+  const lead = [el("strong", {}, found.best), ", LFormer's best by the validation part, against every rival and simple model on the same seeds."];
   const method = "Two-sided paired t-test over common seeds, Holm's correction over the rows; Wilcoxon's signed-rank test, exact, beside it (with five seeds its p cannot be below 0.0625). Seeds vary the training, and the split where the protocol redraws it; they do not vary the data set.";
   const nodes = [el("p", {}, ...lead)];
   if (!found.rows.length) nodes.push(el("p", { class: "notice" }, "No other system has a record here."));
@@ -68,7 +68,7 @@ function showCritical(body, found) {
   const box = el("div", { class: "chart" });
   const rows = found.systems.map((name, i) => ({ cells: [name, found.ranks[i].toFixed(2), ...found.by_cell.map((row) => String(row[i]))] }));
   body.replaceChildren(
-    el("p", {}, `Mean ranks over ${n} cells of ${k} systems trained by the paper's recipe: ${listed(found.cells.map((c) => c))}.`),
+    el("p", {}, `Mean ranks over ${n} cells of ${k} systems trained by the paper's recipe: ${found.cells.join("; ")}.`),
     el("p", {}, `Friedman's test: χ² = ${found.statistic.toFixed(1)}, p = ${probability(found.p)}; ${differ}.${few}`),
     box,
     el("p", { class: "note" }, `Systems joined by a bar are not different by Nemenyi's test at ${found.level}: their mean ranks lie within ${found.distance.toFixed(2)}. A cell is a data set, task and protocol, by the first metric that is printed of it. Cells and systems are the largest block without a gap. Ties share a rank; OOM and OOT come last; partial data and runs that were cut short are left out.`),

@@ -28,7 +28,7 @@ function showCosts(body, line, runs, open) {
   const figures = drawn.map((chart) => {
     const rows = [...chart.points].sort((a, b) => a.cost - b.cost).map((p) => ({
       kind: chart.front.includes(p) ? "best" : "",
-      cells: [el("button", { type: "button", class: "link", onclick: () => open(p.system) }, p.system.name), brief(p.cost), `${p.system.text} ${p.system.remark || ""}`, chart.front.includes(p) ? "yes" : ""],
+      cells: [el("button", { type: "button", class: "link", onclick: () => open(p.system, line) }, p.system.name), brief(p.cost), `${p.system.text} ${p.system.remark || ""}`, chart.front.includes(p) ? "yes" : ""],
     }));
     const few = chart.points.length < 2 ? el("p", { class: "notice" }, "Fewer than two systems have this cost.") : "";
     return el("figure", {}, el("figcaption", {}, chart.title), few, chart.box, folded("The same as a table", table(chart.title, ["system", chart.unit, line.name, "on the front"], rows)));
@@ -74,7 +74,7 @@ function scatter({ box, points, front: best, title, unit }, line, open) {
     chart.append(node);
     parts.push({ node, item: p.system, label, at: px });
   }
-  walkable(parts.sort((a, b) => a.at - b.at), open);
+  walkable(parts.sort((a, b) => a.at - b.at), (s) => open(s, line));
   box.replaceChildren(chart);
 }
 

@@ -15,7 +15,7 @@ function showCurves(body, line, runs, chosen, again) {
   }
   if (!chosen.size) systems.slice(0, 4).concat(systems.filter((s) => own(s.name))).forEach((s) => chosen.add(s.name));
   const picked = systems.filter((s) => chosen.has(s.name));
-  const colour = new Map(picked.map((s, k) => [s.name, k]));
+  const colour = new Map([...picked].sort((a, b) => own(b.name) - own(a.name)).map((s, k) => [s.name, k]));
   const boxes = systems.map((s) => {
     const input = el("input", { type: "checkbox", name: "curve" });
     input.checked = chosen.has(s.name);

@@ -8,7 +8,7 @@ function fill(node, attributes, children) {
     if (name === "onclick" || name === "onchange") node.addEventListener(name.slice(2), value);
     else if (value !== undefined && value !== null && value !== false) node.setAttribute(name, String(value));
   }
-  for (const child of children.flat()) {
+  for (const child of children.flat(Infinity)) {
     if (child !== null && child !== undefined && child !== "") node.append(child);
   }
   return node;

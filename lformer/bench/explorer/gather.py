@@ -9,7 +9,7 @@ from typing import Any
 
 from lformer.bench import tables
 from lformer.bench.explorer.compare import against, critical
-from lformer.bench.explorer.runs import Runs
+from lformer.bench.explorer.runs import Runs, says
 from lformer.bench.explorer.statistics import reach
 from lformer.bench.layout import Entry, Line, Table
 from lformer.bench.paper import FULL
@@ -70,7 +70,7 @@ def _board(line: Line, table: Table) -> dict[str, Any]:
 def _line(line: Line, groups: dict[Key, dict[str, list[Record]]], runs: Runs, compared: bool = True) -> dict[str, Any]:
     """A metric of a board: its systems as in the row of the table, and the paired comparison."""
     own = groups.get(_key(line), {})
-    metrics = sorted({name for some in own.values() for r in some for name in r.get("printed", r["metrics"])})
+    metrics = sorted({name for some in own.values() for r in some for name in (r.get("printed") or r["metrics"])})
     name, _, unit = line.metric.partition(" (")
     digits = max((entry.shown_digits for entry in line.entries.values() if entry.ours), default=2)
     return {
@@ -113,8 +113,8 @@ def _system(
 
 
 def _known(**fields: Any) -> dict[str, Any]:
-    """Fields that say something."""
-    return {name: value for name, value in _plain(fields).items() if value not in (None, False, "")}
+    """Fields that say something; 0 does."""
+    return {name: value for name, value in _plain(fields).items() if says(value)}
 
 
 def _plain(value: Any) -> Any:

@@ -100,11 +100,7 @@ function render() {
   const key = [state.dataset, state.task, state.protocol].join("\n");
   if (key !== curvesOf) curvesChosen.clear();
   curvesOf = key;
-  let cameFrom = null;
-  const open = (system) => {
-    cameFrom = document.activeElement;
-    openRecord(system, board.lines.includes(line) ? line : board.ablations[0], data, () => cameFrom && cameFrom.isConnected && cameFrom.focus());
-  };
+  const open = (system, itsLine) => openRecord(system, itsLine, data);
   const again = (name) => {
     render();
     const box = [...document.querySelectorAll("input[name=curve]")].find((input) => input.value === name);

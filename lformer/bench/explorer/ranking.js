@@ -31,7 +31,7 @@ function half(s, spread) {
 function lanes(box, line, systems, simple, spread, open) {
   const width = Math.max(box.clientWidth, 260);
   const wide = width >= 700;
-  const [lane, left, right] = wide ? [27, 160, width - 318] : [46, 12, width - 12];
+  const [lane, left, right] = wide ? [27, 160, width - 348] : [46, 12, width - 12];
   const inRange = [...systems, ...simple].filter((s) => !s.smoke && !s.trivial);
   const values = inRange.flatMap((s) => [s.mean, s.paper && s.paper.mean, ...(s.points || []).map((p) => p[1])]);
   const known = values.filter((v) => v !== undefined && v !== null);
@@ -44,10 +44,13 @@ function lanes(box, line, systems, simple, spread, open) {
   const labels = naiveLabels(simple.filter((s) => s.mean !== undefined && !s.trivial), x, width);
   const top = labels.rows * 15 + (wide ? 24 : 8);
   const bottom = top + systems.length * lane + 4;
-  const better = `${line.name}${line.unit ? ` (${line.unit})` : ""}${x.logarithmic ? ", log axis" : ""}, ${line.sign > 0 ? "more is better" : "less is better"}`;
-  const chart = picture(width, bottom + 42, `Chart: ${better}. Arrow keys go from system to system.`);
-  chart.append(...acrossAxis(x, top, bottom, better));
-  if (wide) chart.append(words(right + 18, top - 8, "ours", "small strong"), words(right + 196, top - 8, "paper", "small strong"));
+  const what = `${line.name}${line.unit ? ` (${line.unit})` : ""}`;
+  const better = `${line.sign > 0 ? "more" : "less"} is better${x.logarithmic ? ", log axis" : ""}`;
+  const chart = picture(width, bottom + (wide ? 42 : 58), `Chart of ${what}, ${better}. Arrow keys go from system to system.`);
+  chart.append(...acrossAxis(x, top, bottom, wide ? `${what}, ${better}` : what));
+  if (!wide) chart.append(words((left + right) / 2, bottom + 50, better, "small", "middle"));
+  if (wide) chart.append(words(right + 18, top - 8, "ours", "small strong"));
+  if (wide && systems.some((s) => s.paper)) chart.append(words(right + 188, top - 8, "paper", "small strong"));
   const parts = [];
   for (const label of labels.list) {
     const at = x.place(label.system.mean);
@@ -61,7 +64,7 @@ function lanes(box, line, systems, simple, spread, open) {
     chart.append(node);
     if (s.points) parts.push({ node, item: s, label: told(s, line) });
   });
-  walkable(parts, open);
+  walkable(parts, (s) => open(s, line));
   box.replaceChildren(chart);
 }
 
@@ -69,7 +72,7 @@ function naiveLabels(simple, x, width) {
   const list = [];
   const ends = []; // how far to the right each row of labels is taken
   for (const system of [...simple].sort((a, b) => a.mean - b.mean)) {
-    const text = short(system.name, 22);
+    const text = short(`${system.name} ${system.text}`, 34);
     const wide = text.length * LETTER + 10;
     const start = Math.max(Math.min(x.place(system.mean) - wide / 2, width - wide), 2);
     let row = ends.findIndex((end) => end <= start);
@@ -92,10 +95,10 @@ function laneOf(s, line, spread, x, at) {
   if (at.wide) {
     node.append(words(at.left - 12, y + 4, short(s.name, room), "name", "end"));
     node.append(words(at.right + 18, y + 4, short(figure, 26), `figure${strong}`));
-    if (s.paper) node.append(words(at.right + 196, y + 4, `${s.paper.text} ${s.verdict || ""}`, "small"));
+    if (s.paper) node.append(words(at.right + 188, y + 4, `${s.paper.text} ${s.verdict || ""}`, "small"));
   } else {
     node.append(words(at.left, y - 13, short(s.name, Math.max(room, 8)), "name"));
-    node.append(words(at.right, y - 13, short(figure, 24), `figure${strong}`, "end"));
+    node.append(words(at.right, y - 13, short(figure, 24), s.mean === undefined && s.text ? "failed" : `figure${strong}`, "end"));
     node.append(stroke([[at.left, y], [at.right, y]], "rail"));
   }
   if (s.paper && s.paper.mean !== undefined) {
@@ -103,7 +106,7 @@ function laneOf(s, line, spread, x, at) {
     node.append(diamond(x.place(s.paper.mean), y));
   }
   if (s.mean === undefined) {
-    if (s.text) node.append(words(line.sign > 0 ? at.left + 4 : at.right - 4, y + 4, s.text, "failed", line.sign > 0 ? "start" : "end"));
+    if (s.text && at.wide) node.append(words(line.sign > 0 ? at.left + 4 : at.right - 4, y + 4, s.text, "failed", line.sign > 0 ? "start" : "end"));
     return node;
   }
   const reach = half(s, spread);
@@ -120,7 +123,7 @@ function figureTable(label, line, systems, open) {
   const kinds = { paper: "", variant: "our recipe", simple: "simple" };
   const rows = systems.map((s) => {
     const seeds = (s.points || []).filter((p) => p[1] !== null).length;
-    const name = s.points ? el("button", { type: "button", class: "link", onclick: () => open(s) }, s.name) : s.name;
+    const name = s.points ? el("button", { type: "button", class: "link", onclick: () => open(s, line) }, s.name) : s.name;
     const kind = s.text && kinds[s.kind] ? el("span", { class: "soft" }, ` ${kinds[s.kind]}`) : "";
     const cells = [
       el("span", {}, name, kind), s.text ? `${s.text} ${s.remark || ""}` : "–", seeds ? String(seeds) : "–",
@@ -137,7 +140,8 @@ function marksSaid(systems) {
   const partial = [...new Set(systems.map((s) => s.partial).filter(Boolean))];
   if (partial.length) notes.push(`‡ partial data, neither ranked nor judged: ${partial.join("; ")}.`);
   if (systems.some((s) => s.smoke)) notes.push("§ training was cut short: not ranked, not comparable.");
-  if (systems.some((s) => s.trivial)) notes.push("¶ trivial: the answers were among the inputs and are handed back; not drawn.");
+  const trivial = systems.filter((s) => s.trivial).map((s) => `${s.name} ${s.text}`);
+  if (trivial.length) notes.push(`¶ trivial and not drawn, as the answers were among the inputs and are handed back: ${trivial.join(", ")}.`);
   const failed = systems.filter((s) => s.failed).map((s) => `${s.name} ${s.failed}`);
   if (failed.length) notes.push(`Without a figure, for want of time (OOT) or memory (OOM), or as the loss exploded (collapse): ${failed.join(", ")}.`);
   return notes.map((note) => el("p", { class: "note" }, note));

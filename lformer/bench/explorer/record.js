@@ -33,7 +33,7 @@ function runView(run, data) {
   ];
 }
 
-function openRecord(system, line, data, closed) {
+function openRecord(system, line, data) {
   const dialog = document.getElementById("record");
   const points = system.points || [];
   const view = el("div", {});
@@ -58,7 +58,6 @@ function openRecord(system, line, data, closed) {
     el("div", { class: "seeds", role: "group", "aria-label": "Records" }, ...seeds),
     view,
   );
-  dialog.onclose = closed;
   show(0);
   if (!dialog.open) dialog.showModal();
   close.focus();

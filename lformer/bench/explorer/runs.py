@@ -46,13 +46,18 @@ class Runs:
             "href": quote(cell.path(Path()).as_posix()),
             "command": command(record),
             "config": self._places[text],
-            **{name: record[name] for name in ABOUT if record.get(name) not in (None, "", False)},
+            **{name: record[name] for name in ABOUT if says(record.get(name))},
             "history": {
                 name: column
                 for name in dict.fromkeys([*metrics, "loss"])
                 if (column := packed([epoch.get(name) for epoch in record.get("history", [])]))
             },
         }
+
+
+def says(value: object) -> bool:
+    """Whether a field is worth its place on the page; 0 is."""
+    return value is not None and value is not False and value != ""
 
 
 def command(record: Record) -> str:
