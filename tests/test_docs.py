@@ -54,7 +54,8 @@ def test_no_python_block_escapes(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_every_link_leads_somewhere(page: Path) -> None:
     targets = [t for t in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()) if "://" not in t]
-    assert [t for t in targets if not (page.parent / t).exists()] == []
+    made = {"explorer.html"}  # by the build of the site, whose own test follows the link
+    assert [t for t in targets if t not in made and not (page.parent / t).exists()] == []
 
 
 def test_closeness_is_for_figures_of_training_alone() -> None:

@@ -13,6 +13,7 @@ from lformer.report import report
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium on this machine")
 
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with Browser(tmp_path_factory.mktemp("profile")) as browser:

@@ -80,7 +80,7 @@ function chooser(board) {
     select("dataset", "Data set", sets.filter(([, list]) => list.length)),
     select("task", "Task", plain(unique(same.map((b) => b.task)))),
     protocols.length > 1 ? select("protocol", "Split, scaling", plain(protocols)) : el("div", { class: "field" }, el("span", { class: "label" }, "Split, scaling"), el("span", { class: "only" }, protocols[0])),
-    select("metric", "Metric", [["", board.lines.map((l) => [l.metric, `${l.name}${l.unit ? ` (${l.unit})` : ""}`])]]),
+    select("metric", "Metric", [["", board.lines.map((l) => [l.metric, l.name])]]),
     select("spread", "Whiskers", [["", [["sd", "standard deviation"], ["ci", "95 % interval of the mean"]]]]),
   );
 }

@@ -31,7 +31,8 @@ function half(s, spread) {
 function lanes(box, line, systems, simple, spread, open) {
   const width = Math.max(box.clientWidth, 260);
   const wide = width >= 700;
-  const [lane, left, right] = wide ? [27, 160, width - 348] : [46, 12, width - 12];
+  const printed = systems.some((s) => s.paper);
+  const [lane, left, right] = wide ? [27, 160, width - (printed ? 348 : 200)] : [46, 12, width - 12];
   const inRange = [...systems, ...simple].filter((s) => !s.smoke && !s.trivial);
   const values = inRange.flatMap((s) => [s.mean, s.paper && s.paper.mean, ...(s.points || []).map((p) => p[1])]);
   const known = values.filter((v) => v !== undefined && v !== null);
@@ -50,12 +51,14 @@ function lanes(box, line, systems, simple, spread, open) {
   chart.append(...acrossAxis(x, top, bottom, wide ? `${what}, ${better}` : what));
   if (!wide) chart.append(words((left + right) / 2, bottom + 50, better, "small", "middle"));
   if (wide) chart.append(words(right + 18, top - 8, "ours", "small strong"));
-  if (wide && systems.some((s) => s.paper)) chart.append(words(right + 188, top - 8, "paper", "small strong"));
+  if (wide && printed) chart.append(words(right + 188, top - 8, "paper", "small strong"));
   const parts = [];
-  for (const label of labels.list) {
+  const naive = svg("g", {});
+  chart.append(naive);
+  for (const label of [...labels.list].sort((a, b) => a.row - b.row)) {
     const at = x.place(label.system.mean);
     const node = svg("g", {}, svg("title", {}, told(label.system, line)), stroke([[at, label.y + 3], [at, bottom]], "mark"), words(label.x, label.y, label.text, "small naive"));
-    chart.append(node);
+    naive.prepend(node); // a line passes below the labels of the rows under its own
     parts.push({ node, item: label.system, label: `Simple model ${told(label.system, line)}` });
   }
   systems.forEach((s, i) => {
