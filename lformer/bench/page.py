@@ -14,6 +14,7 @@ from lformer.bench.marks import fill
 from lformer.bench.records import Record
 from lformer.bench.tables import OURS, main_tables, result_tables, summary
 
+METRICS = 2  # in one table; more are too wide for a page
 Subject = tuple[str, str, str, str]  # data set, task, split, scaling
 
 
@@ -79,7 +80,7 @@ def _section(table: Table) -> Iterator[str]:
         name = lines[0].subject(with_task=True)
         if any(entry.ours is not None for line in lines for entry in line.entries.values()):
             yield f"**{MARKDOWN.escape(name)}**"
-            yield markdown(_rows(lines))
+            yield from (markdown(_rows(lines[k : k + METRICS])) for k in range(0, len(lines), METRICS))
         else:
             without.append(name)
     notes = [f"No record yet: {'; '.join(without)}."] if without else []

@@ -14,6 +14,7 @@ from bench.explorer_records import BAD, SEEDS, everything, forecasts, run, writt
 from test_cli import call
 
 from lformer.bench import explorer, grid, records, tables
+from lformer.bench.explorer import site
 from lformer.bench.explorer.compare import against, critical
 from lformer.bench.explorer.gather import gather
 from lformer.bench.explorer.page import SCRIPTS, in_script, page
@@ -200,6 +201,13 @@ def test_the_page_of_all_records_is_small_and_the_same_every_time() -> None:
     text = page(gather(found))
     assert len(text.encode()) < 2_000_000
     assert text == page(gather(reversed(found)))
+
+
+def test_a_copy_without_records_says_so_on_its_site(tmp_path: Path) -> None:
+    assert "This copy has no records" in site.text(tmp_path / "results" / "bench")
+    text = site.text(written(tmp_path / "records", forecasts()))
+    assert '<a href="results.html">' in text
+    assert '"base":null' in text  # the records are not beside a site
 
 
 def test_links_lead_from_the_page_to_the_records(tmp_path: Path) -> None:

@@ -425,19 +425,17 @@ def test_there_are_six_tables_and_only_those_with_records() -> None:
 def on_page(text: str, title: str) -> dict[str, dict[str, dict[str, tuple[str, str]]]]:
     """Of a section: data set and task -> system -> metric -> ours, and the paper's where there is a column for it."""
     section = text.partition(f"### {title}\n")[2].partition("\n###")[0]
-    found = {}
-    for subject, block in re.findall(r"^\*\*(.+)\*\*\n\n((?:\|.*\n)+)", section, flags=re.MULTILINE):
-        split = [[x.strip() for x in re.split(r"(?<!\\)\|", row)[1:-1]] for row in block.splitlines()]
-        header, rows = split[0], split[2:]
-        assert {len(row) for row in rows} == {len(header)}
-        found[subject.replace(r"\|", "|")] = {
-            row[0].replace(r"\|", "|"): {
-                name: (row[k], row[k + 1] if header[k + 1 : k + 2] == ["paper"] else "")
-                for k, name in enumerate(header)
-                if k and name != "paper"
-            }
-            for row in rows
-        }
+    found: dict[str, dict[str, dict[str, tuple[str, str]]]] = {}
+    for subject, blocks in re.findall(r"^\*\*(.+)\*\*\n\n((?:\|(?:.*\n)+?\n)+)", section, flags=re.MULTILINE):
+        for block in blocks.strip().split("\n\n"):
+            header, _, *rows = [[x.strip() for x in re.split(r"(?<!\\)\|", row)[1:-1]] for row in block.splitlines()]
+            assert {len(row) for row in rows} == {len(header)}
+            assert len(header) <= 5
+            for row in rows:
+                of = found.setdefault(subject.replace(r"\|", "|"), {}).setdefault(row[0].replace(r"\|", "|"), {})
+                for k, name in enumerate(header[1:], start=1):
+                    if name != "paper":
+                        of[name] = (row[k], row[k + 1] if header[k + 1 : k + 2] == ["paper"] else "")
     return found
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 NAME = "explorer.html"
-NOTHING = (
-    '<!DOCTYPE html><html lang="en"><title>lformer · results</title><p>This copy has no records. Those of the published '
-    "tables are in results/bench of the repository; <code>lformer bench page</code> makes this page of them.</p></html>\n"
-)
+NOTHING = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"/><title>lformer · results</title></head><body>
+<p>This copy has no records. Those of the published tables are in results/bench of the repository;
+<code>lformer bench page</code> makes this page of them.</p></body></html>
+"""
 
 
 def on_files(files: Any, *, config: Any) -> Any:
