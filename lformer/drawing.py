@@ -16,11 +16,11 @@ DARK = """--page:#141517;--card:#1d1f22;--ink:#ececee;--soft:#a9acb3;--grid:#2d3
 
 
 def themes() -> str:
-    """The colours of a page as CSS: as the reader's system has it, unless the page's own button says otherwise."""
+    """The colours of a page as CSS: as the reader's system has it, or the button of the page; always light on paper."""
     return (
         f":root{{color-scheme:light;{LIGHT}}}\n"
-        f"@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{DARK}}}}}\n"
-        f":root[data-theme=dark]{{color-scheme:dark;{DARK}}}\n"
+        f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{DARK}}}}}\n"
+        f"@media screen{{:root[data-theme=dark]{{color-scheme:dark;{DARK}}}}}\n"
     )
 
 

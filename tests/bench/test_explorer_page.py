@@ -190,6 +190,8 @@ def test_scripts_never_write_markup_and_ask_nobody() -> None:
     assert sorted(path.stem for path in folder.glob("*.js")) == sorted(SCRIPTS)
     for path in [*folder.glob("*.js"), *folder.glob("*.css")]:
         text = path.read_text()
+        assert max(map(len, text.splitlines())) <= 120
+        assert len(text.splitlines()) < 400
         assert not re.search(
             r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|fetch\(|import\b|url\(", text
         )

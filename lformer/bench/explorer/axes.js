@@ -6,7 +6,8 @@ function ticks(low, high, about) {
   const size = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 2.5, 5, 10].map((m) => m * size).find((s) => s >= raw * (1 - 1e-9));
   const found = [];
-  for (let k = Math.ceil(low / step - 1e-9); k <= Math.floor(high / step + 1e-9); k++) found.push(+(k * step).toPrecision(10));
+  const last = Math.floor(high / step + 1e-9);
+  for (let k = Math.ceil(low / step - 1e-9); k <= last; k++) found.push(+(k * step).toPrecision(10));
   return found;
 }
 
@@ -96,12 +97,12 @@ function legend(...items) {
 
 function sample(kind) {
   const node = svg("svg", { width: 26, height: 14, viewBox: "0 0 26 14", "aria-hidden": "true" });
-  if (kind === "mean") node.append(stroke([[2, 7], [24, 7]], "whisker"), svg("circle", { cx: 13, cy: 7, r: 4.5, class: "point" }));
-  else if (kind === "one") node.append(svg("circle", { cx: 13, cy: 7, r: 4.5, class: "one" }));
-  else if (kind === "seed") node.append(svg("circle", { cx: 13, cy: 7, r: 2.5, class: "seed" }));
+  if (kind === "mean") node.append(stroke([[2, 7], [24, 7]], "whisker"), circle(13, 7, 4.5, "point"));
+  else if (kind === "one") node.append(circle(13, 7, 4.5, "one"));
+  else if (kind === "seed") node.append(circle(13, 7, 2.5, "seed"));
   else if (kind === "paper") node.append(diamond(13, 7));
   else if (kind === "naive") node.append(stroke([[13, 0], [13, 14]], "mark"));
-  else if (kind === "ours") node.append(svg("circle", { cx: 13, cy: 7, r: 4.5, class: "point own" }));
+  else if (kind === "ours") node.append(circle(13, 7, 4.5, "point own"));
   else if (kind === "front") node.append(stroke([[2, 11], [11, 11], [11, 4], [24, 4]], "front"));
   else node.append(stroke([[2, 7], [24, 7]], kind));
   return node;

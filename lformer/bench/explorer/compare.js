@@ -3,34 +3,40 @@
 function showPaired(body, line) {
   const found = line.paired;
   if (!found) {
-    body.replaceChildren(el("p", { class: "notice" }, "LFormer has no record here, so there is nothing to compare."));
+    body.replaceChildren(notice("LFormer has no record here, so there is nothing to compare."));
     return () => {};
   }
   const tested = found.rows.filter((row) => row.seeds).sort((a, b) => b.difference - a.difference);
   const others = found.rows.filter((row) => !row.seeds);
-  const lead = [el("strong", {}, found.best), ", LFormer's best by the validation part, against every rival and simple model on the same seeds."];
-  const method = "Two-sided paired t-test over common seeds, Holm's correction over the rows; Wilcoxon's signed-rank test, exact, beside it (with five seeds its p cannot be below 0.0625). Seeds vary the training, and the split where the protocol redraws it; they do not vary the data set.";
-  const nodes = [el("p", {}, ...lead)];
-  if (!found.rows.length) nodes.push(el("p", { class: "notice" }, "No other system has a record here."));
+  const rest = ", LFormer's best by the validation part, against every rival and simple model on the same seeds.";
+  const method =
+    "Two-sided paired t-test over common seeds, Holm's correction over the rows; Wilcoxon's signed-rank test, exact, " +
+    "beside it (with five seeds its p cannot be below 0.0625). Seeds vary the training, and the split where the " +
+    "protocol redraws it; they do not vary the data set.";
+  const nodes = [el("p", {}, el("strong", {}, found.best), rest)];
+  if (!found.rows.length) nodes.push(notice("No other system has a record here."));
   const box = el("div", { class: "chart" });
   if (tested.length) {
     const digits = line.digits + 1;
     const rows = tested.map((row) => ({
       cells: [
         row.system, String(row.seeds), `${number(row.difference, digits)} ± ${number(row.reach, digits)}`,
-        `${row.wins} of ${row.seeds}`, row.p === null ? "same in every seed" : probability(row.p), probability(row.holm), probability(row.wilcoxon),
+        `${row.wins} of ${row.seeds}`, row.p === null ? "same in every seed" : probability(row.p),
+        probability(row.holm), probability(row.wilcoxon),
       ],
     }));
-    const header = ["against", "common seeds", "difference, 95 %", "better in", "p, t-test", "p, Holm", "p, Wilcoxon"];
+    const ps = ["p, t-test", "p, Holm", "p, Wilcoxon"];
+    const header = ["against", "common seeds", "difference, 95 %", "better in", ...ps];
     nodes.push(box, table("Paired comparison", header, rows));
   }
   if (others.length) {
     const reasons = new Map();
     for (const row of others) reasons.set(row.why, [...(reasons.get(row.why) || []), row.system]);
     const items = [...reasons].map(([why, names]) => el("li", {}, el("span", {}, `${listed(names)}: `), why, "."));
-    nodes.push(el("p", { class: "note" }, tested.length ? "No test, and why:" : "No test can be made, and why:"), el("ul", { class: "plain" }, items));
+    nodes.push(note(tested.length ? "No test, and why:" : "No test can be made, and why:"));
+    nodes.push(el("ul", { class: "plain" }, items));
   }
-  if (tested.length) nodes.push(el("p", { class: "note" }, method));
+  if (tested.length) nodes.push(note(method));
   body.replaceChildren(...nodes);
   return tested.length ? () => forest(box, line, tested, found.best) : () => {};
 }
@@ -42,43 +48,54 @@ function forest(box, line, rows, best) {
   const values = rows.flatMap((row) => [row.difference - row.reach, row.difference + row.reach]);
   const x = scale([0, ...values], left, right, false, wide ? 7 : 4);
   const bottom = 8 + rows.length * lane;
-  const unit = line.unit ? ` (${line.unit})` : "";
-  const label = `${best} better by, ${line.name}${unit}`;
+  const label = `${best} better by, ${quantity(line)}`;
   const said = rows.map((row) => `${row.system} ${number(row.difference, line.digits + 1)}`).join(", ");
-  const chart = svg("svg", { width, height: bottom + 42, viewBox: `0 0 ${width} ${bottom + 42}`, role: "img", "aria-label": `${label}: ${said}` });
+  const chart = picture(width, bottom + 42, `${label}: ${said}`, "img");
   chart.append(...acrossAxis(x, 6, bottom, label), stroke([[x.place(0), 4], [x.place(0), bottom]], "axis"));
   rows.forEach((row, i) => {
     const y = 8 + i * lane + (wide ? lane / 2 : 28);
-    const kind = row.difference - row.reach > 0 ? "good" : row.difference + row.reach < 0 ? "bad" : "even";
-    chart.append(wide ? words(left - 12, y + 4, short(row.system, 22), "name", "end") : words(left, y - 12, short(row.system, 40), "name"));
-    chart.append(stroke([[x.place(row.difference - row.reach), y], [x.place(row.difference + row.reach), y]], `whisker ${kind}`));
-    chart.append(svg("circle", { cx: x.place(row.difference).toFixed(1), cy: y, r: 5, class: `point ${kind}` }));
+    const [low, high] = [row.difference - row.reach, row.difference + row.reach];
+    const kind = low > 0 ? "good" : high < 0 ? "bad" : "even";
+    if (wide) chart.append(words(left - 12, y + 4, short(row.system, 22), "name", "end"));
+    else chart.append(words(left, y - 12, short(row.system, 40), "name"));
+    chart.append(stroke([[x.place(low), y], [x.place(high), y]], `whisker ${kind}`));
+    chart.append(circle(x.place(row.difference), y, 5, `point ${kind}`));
   });
   box.replaceChildren(chart);
 }
 
 function showCritical(body, found) {
   if (found.why) {
-    body.replaceChildren(el("p", { class: "notice" }, found.why));
+    body.replaceChildren(notice(found.why));
     return () => {};
   }
   const [n, k] = [found.cells.length, found.systems.length];
   const differ = found.p < found.level ? "the systems differ" : "no difference between the systems is shown";
-  const few = found.few ? ` ${n} cells are few: the test is made for more than ten, and with ${k} systems only mean ranks ${found.distance.toFixed(1)} apart count as different.` : "";
+  const apart = `with ${k} systems only mean ranks ${found.distance.toFixed(1)} apart count as different`;
+  const few = found.few ? ` ${n} cells are few: the test is made for more than ten, and ${apart}.` : "";
   const box = el("div", { class: "chart" });
-  const rows = found.systems.map((name, i) => ({ cells: [name, found.ranks[i].toFixed(2), ...found.by_cell.map((row) => String(row[i]))] }));
+  const rows = found.systems.map((name, i) => {
+    return { cells: [name, found.ranks[i].toFixed(2), ...found.by_cell.map((row) => String(row[i]))] };
+  });
+  const test = `Friedman's test: χ² = ${found.statistic.toFixed(1)}, p = ${probability(found.p)}; ${differ}.${few}`;
   body.replaceChildren(
-    el("p", {}, `Mean ranks over ${n} cells of ${k} systems trained by the paper's recipe: ${found.cells.join("; ")}.`),
-    el("p", {}, `Friedman's test: χ² = ${found.statistic.toFixed(1)}, p = ${probability(found.p)}; ${differ}.${few}`),
+    el("p", {}, `Mean ranks of ${k} systems by the paper's recipe, over ${n} cells: ${found.cells.join("; ")}.`),
+    el("p", {}, test),
     box,
-    el("p", { class: "note" }, `Systems joined by a bar are not different by Nemenyi's test at ${found.level}: their mean ranks lie within ${found.distance.toFixed(2)}. A cell is a data set, task and protocol, by the first metric that is printed of it. Cells and systems are the largest block without a gap. Ties share a rank; OOM and OOT come last; partial data and runs that were cut short are left out.`),
+    note(
+      `Systems joined by a bar are not different by Nemenyi's test at ${found.level}: their mean ranks lie within ` +
+        `${found.distance.toFixed(2)}. A cell is a data set, task and protocol, by the first metric that is printed ` +
+        "of it. Cells and systems are the largest block without a gap. Ties share a rank; OOM and OOT come last; " +
+        "partial data and runs that were cut short are left out.",
+    ),
     folded("The same as a table", table("Ranks by cell", ["system", "mean rank", ...found.cells], rows)),
   );
   return () => (box.clientWidth >= 640 ? diagram : column)(box, found);
 }
 
 function diagramLabel(found) {
-  return `Critical-difference diagram, distance ${found.distance.toFixed(2)}. Mean ranks: ${found.systems.map((s, i) => `${s} ${found.ranks[i].toFixed(2)}`).join(", ")}`;
+  const ranks = found.systems.map((name, i) => `${name} ${found.ranks[i].toFixed(2)}`);
+  return `Critical-difference diagram, distance ${found.distance.toFixed(2)}. Mean ranks: ${ranks.join(", ")}`;
 }
 
 // The usual form: an axis of ranks, names at both sides, bars that join what is not different.
@@ -90,13 +107,14 @@ function diagram(box, found) {
   const half = Math.ceil(k / 2);
   const bars = axis + 20 + found.cliques.length * 9;
   const height = bars + half * 22 + 16;
-  const chart = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": diagramLabel(found) });
-  const reach = Math.min(found.distance, k - 1);
-  chart.append(stroke([[left, 22], [place(1 + reach), 22]], "bar-rule"), stroke([[left, 17], [left, 27]], "bar-rule"), stroke([[place(1 + reach), 17], [place(1 + reach), 27]], "bar-rule"));
+  const chart = picture(width, height, diagramLabel(found), "img");
+  const end = place(1 + Math.min(found.distance, k - 1));
+  chart.append(stroke([[left, 17], [left, 27], [left, 22], [end, 22], [end, 17], [end, 27]], "bar-rule"));
   chart.append(words(left, 12, `critical difference ${found.distance.toFixed(2)}`, "small"));
   chart.append(stroke([[left, axis], [right, axis]], "axis"));
   for (let rank = 1; rank <= k; rank++) {
-    chart.append(stroke([[place(rank), axis - 5], [place(rank), axis]], "axis"), words(place(rank), axis - 10, String(rank), "small", "middle"));
+    chart.append(stroke([[place(rank), axis - 5], [place(rank), axis]], "axis"));
+    chart.append(words(place(rank), axis - 10, String(rank), "small", "middle"));
   }
   found.cliques.forEach(([first, last], i) => {
     const y = axis + 16 + i * 9;
@@ -105,10 +123,12 @@ function diagram(box, found) {
   found.systems.forEach((name, i) => {
     const first = i < half;
     const y = bars + (first ? i : k - 1 - i) * 22 + 8;
-    const [end, anchor] = first ? [left - 14, "end"] : [right + 14, "start"];
-    const kind = own(name) ? "thread own" : "thread";
-    chart.append(stroke([[place(found.ranks[i]), axis], [place(found.ranks[i]), y], [end, y]], kind));
-    chart.append(words(first ? end - 6 : end + 6, y + 4, `${short(name, 18)} ${found.ranks[i].toFixed(2)}`, own(name) ? "name own" : "name", anchor));
+    const at = place(found.ranks[i]);
+    const side = first ? left - 14 : right + 14;
+    const text = `${short(name, 18)} ${found.ranks[i].toFixed(2)}`;
+    chart.append(stroke([[at, axis], [at, y], [side, y]], own(name) ? "thread own" : "thread"));
+    const kind = own(name) ? "name own" : "name";
+    chart.append(words(first ? side - 6 : side + 6, y + 4, text, kind, first ? "end" : "start"));
   });
   box.replaceChildren(chart);
 }
@@ -119,12 +139,12 @@ function column(box, found) {
   const [lane, left, right] = [30, 120, width - 26 - found.cliques.length * 10];
   const x = scale([1, found.systems.length], left, right, false, 4);
   const bottom = 8 + found.systems.length * lane;
-  const chart = svg("svg", { width, height: bottom + 42, viewBox: `0 0 ${width} ${bottom + 42}`, role: "img", "aria-label": diagramLabel(found) });
+  const chart = picture(width, bottom + 42, diagramLabel(found), "img");
   chart.append(...acrossAxis(x, 6, bottom, "mean rank"));
   found.systems.forEach((name, i) => {
     const y = 8 + (i + 0.5) * lane;
     chart.append(words(left - 10, y + 4, short(name, 16), own(name) ? "name own" : "name", "end"));
-    chart.append(svg("circle", { cx: x.place(found.ranks[i]).toFixed(1), cy: y, r: 5, class: own(name) ? "point own" : "point" }));
+    chart.append(circle(x.place(found.ranks[i]), y, 5, own(name) ? "point own" : "point"));
   });
   found.cliques.forEach(([first, last], i) => {
     const at = right + 16 + i * 10;

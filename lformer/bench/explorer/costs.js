@@ -7,7 +7,8 @@ const COSTS = [
 
 function front(points, sign) {
   let best = -Infinity;
-  return [...points].sort((a, b) => a.cost - b.cost || sign * (b.system.mean - a.system.mean)).filter((p) => {
+  const cheapFirst = [...points].sort((a, b) => a.cost - b.cost || sign * (b.system.mean - a.system.mean));
+  return cheapFirst.filter((p) => {
     if (!p.system.comparable || sign * p.system.mean <= best) return false;
     best = sign * p.system.mean;
     return true;
@@ -16,28 +17,38 @@ function front(points, sign) {
 
 function showCosts(body, line, runs, open) {
   const systems = line.systems.filter((s) => s.mean !== undefined && !s.smoke && !s.trivial);
-  const machines = [...new Set(systems.flatMap((s) => s.points.map(([i]) => (runs[i].versions || {}).machine)).filter(Boolean))].sort();
+  const ran = systems.flatMap((s) => s.points.map(([i]) => (runs[i].versions || {}).machine));
+  const machines = [...new Set(ran.filter(Boolean))].sort();
   const drawn = COSTS.map((cost) => {
     const points = systems.filter((s) => s[cost.field]).map((system) => ({ system, cost: system[cost.field] }));
     return { ...cost, points, front: front(points, line.sign), box: el("div", { class: "chart" }) };
   });
   if (drawn.every((chart) => chart.points.length < 2)) {
-    body.replaceChildren(el("p", { class: "notice" }, "Fewer than two systems have a figure and a cost here."));
+    body.replaceChildren(notice("Fewer than two systems have a figure and a cost here."));
     return () => {};
   }
   const figures = drawn.map((chart) => {
     const rows = [...chart.points].sort((a, b) => a.cost - b.cost).map((p) => ({
       kind: chart.front.includes(p) ? "best" : "",
-      cells: [el("button", { type: "button", class: "link", onclick: () => open(p.system, line) }, p.system.name), brief(p.cost), `${p.system.text} ${p.system.remark || ""}`, chart.front.includes(p) ? "yes" : ""],
+      cells: [
+        link(p.system.name, () => open(p.system, line)), brief(p.cost), `${p.system.text} ${p.system.remark || ""}`,
+        chart.front.includes(p) ? "yes" : "",
+      ],
     }));
-    const few = chart.points.length < 2 ? el("p", { class: "notice" }, "Fewer than two systems have this cost.") : "";
-    return el("figure", {}, el("figcaption", {}, chart.title), few, chart.box, folded("The same as a table", table(chart.title, ["system", chart.unit, line.name, "on the front"], rows)));
+    const shown = chart.points.length < 2 ? notice("Fewer than two systems have this cost.") : chart.box;
+    const same = table(chart.title, ["system", chart.unit, line.name, "on the front"], rows);
+    return el("figure", {}, el("figcaption", {}, chart.title), shown, folded("The same as a table", same));
   });
-  const caution = machines.length > 1 ? `They come from ${machines.length} kinds of machine (${machines.join("; ")}), so compare them across machines with care. ` : "";
+  const kinds = `They come from ${machines.length} kinds of machine (${machines.join("; ")}), `;
+  const caution = machines.length > 1 ? `${kinds}so compare them across machines with care. ` : "";
   body.replaceChildren(
     legend(["ours", "lformer"], ["mean", "others"], ["front", "Pareto front: nothing is both cheaper and better"]),
     el("div", { class: "pair" }, ...figures),
-    el("p", { class: "note" }, `Seconds are the median over seeds, as recorded: training, validation and test of one run. ${caution}A run that shared its machine with others took longer than it would have alone. Simple models have no parameters. How fast models are, measured alone, is on the page Speed.`),
+    note(
+      `Seconds are the median over seeds, as recorded: training, validation and test of one run. ${caution}A run ` +
+        "that shared its machine with others took longer than it would have alone. Simple models have no parameters. " +
+        "How fast models are, measured alone, is on the page Speed.",
+    ),
   );
   return () => drawn.forEach((chart) => chart.points.length > 1 && scatter(chart, line, open));
 }
@@ -49,8 +60,10 @@ function scatter({ box, points, front: best, title, unit }, line, open) {
   const means = points.map((p) => p.system.mean);
   const y = scale(means, bottom, top, "auto", 5);
   const sign = line.sign > 0 ? "↑" : "↓";
-  const chart = picture(width, bottom + 42, `${title}: ${line.name} against ${unit}. Arrow keys go from point to point.`);
-  chart.append(...upAxis(y, left, right, `${line.name} ${sign}${line.unit ? ` (${line.unit})` : ""}`), ...acrossAxis(x, bottom, bottom, `${unit}, log axis`));
+  const said = `${title}: ${line.name} against ${unit}. Arrow keys go from point to point.`;
+  const chart = picture(width, bottom + 42, said);
+  chart.append(...upAxis(y, left, right, `${sign} ${quantity(line)}`));
+  chart.append(...acrossAxis(x, bottom, bottom, `${unit}, log axis`));
   if (best.length) {
     const steps = [];
     best.forEach((p, i) => {
@@ -67,7 +80,8 @@ function scatter({ box, points, front: best, title, unit }, line, open) {
     const [px, py] = [x.place(p.cost), y.place(p.system.mean)];
     const label = `${p.system.name}: ${p.system.text} at ${brief(p.cost)} ${unit}`;
     const kind = own(p.system.name) ? "point own" : p.system.kind === "simple" ? "point simple" : "point";
-    const node = svg("g", {}, svg("title", {}, label), svg("circle", { cx: px.toFixed(1), cy: py.toFixed(1), r: 11, class: "ground round" }), svg("circle", { cx: px.toFixed(1), cy: py.toFixed(1), r: own(p.system.name) ? 6 : 4.5, class: kind }));
+    const node = svg("g", {}, svg("title", {}, label), circle(px, py, 11, "ground"));
+    node.append(circle(px, py, own(p.system.name) ? 6 : 4.5, kind));
     const name = short(p.system.name, 20);
     const free = labelPlace(px, py, name, taken, left, right, top);
     if (free) node.append(words(free.x, free.y + 9, name, own(p.system.name) ? "small own" : "small"));

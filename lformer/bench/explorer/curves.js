@@ -7,15 +7,16 @@ function unpacked(column, factor) {
 }
 
 function showCurves(body, line, runs, chosen, again) {
-  const metric = (run) => (run.history && run.history[line.metric] ? line.metric : run.history && run.history.loss ? "loss" : null);
-  const systems = ordered(line).filter((s) => (s.points || []).some(([i]) => metric(runs[i]) === line.metric));
+  const known = ([i]) => Boolean((runs[i].history || {})[line.metric]);
+  const systems = ordered(line).filter((s) => (s.points || []).some(known));
   if (!systems.length) {
-    body.replaceChildren(el("p", { class: "notice" }, "No record here has a history of this metric."));
+    body.replaceChildren(notice("No record here has a history of this metric."));
     return () => {};
   }
-  if (!chosen.size) systems.slice(0, 4).concat(systems.filter((s) => own(s.name))).forEach((s) => chosen.add(s.name));
+  if (!chosen.size) systems.forEach((s, place) => (place < 4 || own(s.name)) && chosen.add(s.name));
   const picked = systems.filter((s) => chosen.has(s.name));
-  const colour = new Map([...picked].sort((a, b) => own(b.name) - own(a.name)).map((s, k) => [s.name, k]));
+  const lformerFirst = [...picked].sort((a, b) => own(b.name) - own(a.name));
+  const colour = new Map(lformerFirst.map((s, k) => [s.name, k]));
   const boxes = systems.map((s) => {
     const input = el("input", { type: "checkbox", name: "curve" });
     input.checked = chosen.has(s.name);
@@ -28,21 +29,31 @@ function showCurves(body, line, runs, chosen, again) {
     const k = colour.get(s.name);
     return el("label", { class: "tick" }, input, k === undefined ? "" : sample(curveKind(k)), s.name);
   });
-  const curves = picked.flatMap((s) => s.points.map(([i]) => ({ system: s.name, run: runs[i], kind: curveKind(colour.get(s.name)) })));
-  const drawn = curves.filter((c) => metric(c.run) === line.metric).map((c) => ({ ...c, values: unpacked(c.run.history[line.metric], line.factor) }));
+  const drawn = picked.flatMap((s) =>
+    s.points.filter(known).map(([i]) => ({
+      system: s.name,
+      run: runs[i],
+      kind: curveKind(colour.get(s.name)),
+      values: unpacked(runs[i].history[line.metric], line.factor),
+    })),
+  );
   const rows = drawn.map((c) => {
-    const known = c.values.filter((v) => v !== null);
-    const best = line.sign > 0 ? Math.max(...known) : Math.min(...known);
+    const told = c.values.filter((v) => v !== null);
+    const best = line.sign > 0 ? Math.max(...told) : Math.min(...told);
     const kept = c.run.best_epoch === undefined ? "–" : String(c.run.best_epoch + 1);
-    return { cells: [c.system, String(c.run.cell.seed), String(c.values.length), kept, brief(best), brief(known[known.length - 1])] };
+    const counts = [String(c.run.cell.seed), String(c.values.length), kept];
+    return { cells: [c.system, ...counts, brief(best), brief(told[told.length - 1])] };
   });
   const box = el("div", { class: "chart" });
-  const empty = picked.length ? "" : el("p", { class: "notice" }, "Choose a system.");
+  const header = ["system", "seed", "epochs", "kept epoch", "best", "last"];
   body.replaceChildren(
     el("fieldset", { class: "ticks" }, el("legend", {}, "Systems"), ...boxes),
-    empty, box,
-    el("p", { class: "note" }, `${line.name} of the validation part after each epoch; a line is a seed, a dot the epoch that was kept. Values far beyond the others are cut off at the edge.`),
-    folded("The same as a table", table("Learning curves", ["system", "seed", "epochs", "kept epoch", "best", "last"], rows)),
+    picked.length ? box : notice("Choose a system."),
+    note(
+      `${line.name} of the validation part after each epoch; a line is a seed, a dot the epoch that was kept. ` +
+        "Values far beyond the others are cut off at the edge.",
+    ),
+    folded("The same as a table", table("Learning curves", header, rows)),
   );
   return () => drawn.length && drawCurves(box, line, drawn);
 }
@@ -57,21 +68,24 @@ function drawCurves(box, line, drawn) {
   const all = drawn.flatMap((c) => c.values.filter((v) => v !== null)).sort((a, b) => a - b);
   const at = (q) => all[Math.min(Math.floor(q * all.length), all.length - 1)];
   // the first epochs of one system must not flatten all others
-  const range = line.sign > 0 ? [Math.max(all[0], at(0.03) - 0.3 * (at(0.97) - at(0.03))), all[all.length - 1]] : [all[0], Math.min(all[all.length - 1], at(0.93) + 0.2 * (at(0.93) - at(0.03)))];
-  const y = scale(range, bottom, top, "auto", 6);
+  const least = line.sign > 0 ? Math.max(all[0], at(0.03) - 0.3 * (at(0.97) - at(0.03))) : all[0];
+  const most = line.sign > 0 ? at(1) : Math.min(at(1), at(0.93) + 0.2 * (at(0.93) - at(0.03)));
+  const y = scale([least, most], bottom, top, "auto", 6);
   const last = Math.max(...drawn.map((c) => c.values.length), 2);
   const x = scale([1, last], left, right, false, 6);
   x.ticks = x.ticks.filter(Number.isInteger);
-  const label = `${line.name} of the validation part by epoch: ${[...new Set(drawn.map((c) => c.system))].join(", ")}`;
-  const chart = svg("svg", { width, height: bottom + 42, viewBox: `0 0 ${width} ${bottom + 42}`, role: "img", "aria-label": label });
-  chart.append(...upAxis(y, left, right, `${line.name}${line.unit ? ` (${line.unit})` : ""}${y.logarithmic ? ", log axis" : ""}`), ...acrossAxis(x, bottom, bottom, "epoch"));
+  const names = [...new Set(drawn.map((c) => c.system))].join(", ");
+  const chart = picture(width, bottom + 42, `${line.name} of the validation part by epoch: ${names}`, "img");
+  const up = quantity(line) + (y.logarithmic ? ", log axis" : "");
+  chart.append(...upAxis(y, left, right, up), ...acrossAxis(x, bottom, bottom, "epoch"));
   for (const c of drawn) {
     const points = c.values.map((v, i) => [i + 1, v]).filter((p) => p[1] !== null);
     const node = stroke(points.map(([e, v]) => [x.place(e), y.place(v)]), c.kind);
     node.append(svg("title", {}, `${c.system}, seed ${c.run.cell.seed}`));
     chart.append(node);
-    const kept = c.run.best_epoch === undefined ? undefined : c.values[c.run.best_epoch];
-    if (kept !== undefined && kept !== null) chart.append(svg("circle", { cx: x.place(c.run.best_epoch + 1).toFixed(1), cy: y.place(kept).toFixed(1), r: 3.6, class: `kept ${c.kind}` }));
+    const kept = c.values[c.run.best_epoch];
+    if (kept === undefined || kept === null) continue;
+    chart.append(circle(x.place(c.run.best_epoch + 1), y.place(kept), 3.6, `kept ${c.kind}`));
   }
   box.replaceChildren(chart);
 }

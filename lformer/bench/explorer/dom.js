@@ -22,8 +22,13 @@ function svg(tag, attributes, ...children) {
   return fill(document.createElementNS(NS, tag), attributes, children);
 }
 
-function picture(width, height, label, ...children) {
-  return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": label }, ...children);
+// A chart with a name; `role` is "img" where nothing in it can be chosen.
+function picture(width, height, label, role) {
+  return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: role || "group", "aria-label": label });
+}
+
+function circle(x, y, r, kind) {
+  return svg("circle", { cx: x.toFixed(1), cy: y.toFixed(1), r, class: kind });
 }
 
 function words(x, y, text, kind, anchor) {
@@ -66,11 +71,26 @@ function listed(names) {
 // A table that scrolls within itself where it is wider than the page; a cell may be a node.
 function table(label, header, rows) {
   const head = el("tr", {}, header.map((name) => el("th", { scope: "col" }, name)));
-  const body = rows.map((row) =>
-    el("tr", { class: row.kind }, row.cells.map((cell, i) => (i ? el("td", {}, cell) : el("th", { scope: "row" }, cell)))),
-  );
+  const cells = (row) => row.cells.map((cell, i) => (i ? el("td", {}, cell) : el("th", { scope: "row" }, cell)));
+  const body = rows.map((row) => el("tr", { class: row.kind }, cells(row)));
   const inner = el("table", {}, el("thead", {}, head), el("tbody", {}, body));
   return el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": label }, inner);
+}
+
+function notice(text) {
+  return el("p", { class: "notice" }, text);
+}
+
+function note(text) {
+  return el("p", { class: "note" }, text);
+}
+
+function link(text, onclick) {
+  return el("button", { type: "button", class: "link", onclick }, text);
+}
+
+function quantity(line) {
+  return line.unit ? `${line.name} (${line.unit})` : line.name;
 }
 
 function folded(title, ...inside) {

@@ -6,12 +6,16 @@ const curvesChosen = new Set();
 let curvesOf = ""; // what they were chosen for
 let draws = []; // charts, to be drawn again where the width of the page changes
 
-const protocolOf = (board) => [board.split, board.scaling].map((part, i) => (part === "published" ? "" : `${["split", "scaling"][i]} ${part}`)).filter(Boolean).join(", ") || "published";
+const other = (name, value) => (value === "published" ? "" : `${name} ${value}`);
+const protocolOf = (board) =>
+  [other("split", board.split), other("scaling", board.scaling)].filter(Boolean).join(", ") || "published";
 const hasRecords = (board) => board.lines.some((line) => line.systems.some((s) => s.text));
 const unique = (list) => [...new Set(list)];
 
+// Those that agree in data set, task and protocol, as far as they are given.
 function boards(wanted) {
-  return data.boards.filter((board) => board.lines.length && Object.entries(wanted).every(([name, value]) => (name === "protocol" ? protocolOf(board) : board[name]) === value));
+  const fits = (board) => (name) => (name === "protocol" ? protocolOf(board) : board[name]) === wanted[name];
+  return data.boards.filter((board) => board.lines.length && Object.keys(wanted).every(fits(board)));
 }
 
 // The state made possible: what does not exist gives way to the first that does, from left to right.
@@ -20,8 +24,11 @@ function settle() {
     if (!options.includes(state[name])) state[name] = options[0];
   };
   const lead = (list) => [...list.filter(hasRecords), ...list.filter((board) => !hasRecords(board))];
-  const most = [...data.boards].sort((a, b) => Math.max(0, ...b.lines.map((l) => l.systems.length)) - Math.max(0, ...a.lines.map((l) => l.systems.length)))[0];
-  if (!boards({ dataset: state.dataset }).length && most) Object.assign(state, { dataset: most.dataset, task: most.task, protocol: protocolOf(most) });
+  const systems = (board) => Math.max(0, ...board.lines.map((line) => line.systems.length));
+  const [most] = [...data.boards].sort((a, b) => systems(b) - systems(a));
+  if (!boards({ dataset: state.dataset }).length && most) {
+    Object.assign(state, { dataset: most.dataset, task: most.task, protocol: protocolOf(most) });
+  }
   pick("task", unique(lead(boards({ dataset: state.dataset })).map((b) => b.task)));
   pick("protocol", unique(lead(boards({ dataset: state.dataset, task: state.task })).map(protocolOf)));
   const board = boards({ dataset: state.dataset, task: state.task, protocol: state.protocol })[0];
@@ -44,7 +51,8 @@ function readAddress() {
   if (!text.includes("=")) return;
   const parts = new URLSearchParams(text);
   for (const name of ["dataset", "task", "metric", "spread"]) state[name] = parts.get(name) || "";
-  state.protocol = protocolOf({ split: parts.get("split") || "published", scaling: parts.get("scaling") || "published" });
+  const given = (name) => parts.get(name) || "published";
+  state.protocol = protocolOf({ split: given("split"), scaling: given("scaling") });
 }
 
 function select(name, label, groups) {
@@ -72,16 +80,21 @@ function chooser(board) {
   const names = unique(data.boards.filter((b) => b.lines.length).map((b) => b.dataset));
   const ran = names.filter((name) => boards({ dataset: name }).some(hasRecords));
   const rest = names.filter((name) => !ran.includes(name));
-  const plain = (list) => [["", list.map((x) => [x, x])]];
+  const twice = (list) => list.map((x) => [x, x]);
+  const plain = (list) => [["", twice(list)]];
   const same = boards({ dataset: state.dataset });
   const protocols = unique(same.filter((b) => b.task === state.task).map(protocolOf));
-  const sets = rest.length ? [["With records", ran.map((x) => [x, x])], ["The paper's figures alone", rest.map((x) => [x, x])]] : plain(ran);
+  const groups = [["With records", twice(ran)], ["The paper's figures alone", twice(rest)]];
+  const spreads = [["sd", "standard deviation"], ["ci", "95 % interval of the mean"]];
+  const only = el("span", { class: "only" }, protocols[0]);
   form.replaceChildren(
-    select("dataset", "Data set", sets.filter(([, list]) => list.length)),
+    select("dataset", "Data set", rest.length ? groups.filter(([, list]) => list.length) : plain(ran)),
     select("task", "Task", plain(unique(same.map((b) => b.task)))),
-    protocols.length > 1 ? select("protocol", "Split, scaling", plain(protocols)) : el("div", { class: "field" }, el("span", { class: "label" }, "Split, scaling"), el("span", { class: "only" }, protocols[0])),
+    protocols.length > 1
+      ? select("protocol", "Split, scaling", plain(protocols))
+      : el("div", { class: "field" }, el("span", { class: "label" }, "Split, scaling"), only),
     select("metric", "Metric", [["", board.lines.map((l) => [l.metric, l.name])]]),
-    select("spread", "Whiskers", [["", [["sd", "standard deviation"], ["ci", "95 % interval of the mean"]]]]),
+    select("spread", "Whiskers", [["", spreads]]),
   );
 }
 
@@ -92,7 +105,7 @@ function part(name) {
 function render() {
   const board = settle();
   if (!board) {
-    part("ranking").replaceChildren(el("p", { class: "notice" }, "There is no record of a whole model; ablations alone are not ranked."));
+    part("ranking").replaceChildren(notice("There is no record of a whole model; ablations alone are not ranked."));
     return;
   }
   const line = board.lines.find((l) => l.metric === state.metric);

@@ -37,17 +37,20 @@ function lanes(box, line, systems, simple, spread, open) {
   const values = inRange.flatMap((s) => [s.mean, s.paper && s.paper.mean, ...(s.points || []).map((p) => p[1])]);
   const known = values.filter((v) => v !== undefined && v !== null);
   if (!known.length) known.push(0, 1);
-  for (const s of inRange) if (s.mean !== undefined && half(s, spread)) {
-    const reach = [s.mean - half(s, spread), s.mean + half(s, spread)];
-    known.push(...(Math.min(...known) > 0 ? reach.filter((v) => v > 0.4 * Math.min(...known)) : reach));
+  const least = Math.min(...known);
+  for (const s of inRange.filter((one) => one.mean !== undefined && half(one, spread))) {
+    const ends = [s.mean - half(s, spread), s.mean + half(s, spread)];
+    // a whisker down to 0 must not stretch a log axis
+    known.push(...ends.filter((v) => least <= 0 || v > 0.4 * least));
   }
   const x = scale(known, left, right, "auto", wide ? 7 : 4);
   const labels = naiveLabels(simple.filter((s) => s.mean !== undefined && !s.trivial), x, width);
   const top = labels.rows * 15 + (wide ? 24 : 8);
   const bottom = top + systems.length * lane + 4;
-  const what = `${line.name}${line.unit ? ` (${line.unit})` : ""}`;
+  const what = quantity(line);
   const better = `${line.sign > 0 ? "more" : "less"} is better${x.logarithmic ? ", log axis" : ""}`;
-  const chart = picture(width, bottom + (wide ? 42 : 58), `Chart of ${what}, ${better}. Arrow keys go from system to system.`);
+  const said = `Chart of ${what}, ${better}. Arrow keys go from system to system.`;
+  const chart = picture(width, bottom + (wide ? 42 : 58), said);
   chart.append(...acrossAxis(x, top, bottom, wide ? `${what}, ${better}` : what));
   if (!wide) chart.append(words((left + right) / 2, bottom + 50, better, "small", "middle"));
   if (wide) chart.append(words(right + 18, top - 8, "ours", "small strong"));
@@ -57,7 +60,8 @@ function lanes(box, line, systems, simple, spread, open) {
   chart.append(naive);
   for (const label of [...labels.list].sort((a, b) => a.row - b.row)) {
     const at = x.place(label.system.mean);
-    const node = svg("g", {}, svg("title", {}, told(label.system, line)), stroke([[at, label.y + 3], [at, bottom]], "mark"), words(label.x, label.y, label.text, "small naive"));
+    const node = svg("g", {}, svg("title", {}, told(label.system, line)));
+    node.append(stroke([[at, label.y + 3], [at, bottom]], "mark"), words(label.x, label.y, label.text, "small naive"));
     naive.prepend(node); // a line passes below the labels of the rows under its own
     parts.push({ node, item: label.system, label: `Simple model ${told(label.system, line)}` });
   }
@@ -92,7 +96,7 @@ function laneOf(s, line, spread, x, at) {
   const faint = s.partial || s.smoke || s.trivial || !s.text ? " faint" : "";
   const node = svg("g", { class: `lane${own(s.name) ? " own" : ""}${faint}` }, svg("title", {}, told(s, line)));
   node.append(svg("rect", { x: 0, y: at.y0.toFixed(1), width: at.width, height: at.lane, class: "ground" }));
-  const room = at.wide ? Math.floor((at.left - 16) / LETTER) : Math.floor((at.width - 24) / LETTER) - 24;
+  const room = Math.floor((at.wide ? at.left - 16 : at.width - 24) / LETTER) - (at.wide ? 0 : 24);
   const figure = s.text ? `${s.text} ${s.remark || ""}`.trim() : "–";
   const strong = s.mark === "best" ? " strong" : "";
   if (at.wide) {
@@ -101,32 +105,38 @@ function laneOf(s, line, spread, x, at) {
     if (s.paper) node.append(words(at.right + 188, y + 4, `${s.paper.text} ${s.verdict || ""}`, "small"));
   } else {
     node.append(words(at.left, y - 13, short(s.name, Math.max(room, 8)), "name"));
-    node.append(words(at.right, y - 13, short(figure, 24), s.mean === undefined && s.text ? "failed" : `figure${strong}`, "end"));
+    const kind = s.mean === undefined && s.text ? "failed" : `figure${strong}`;
+    node.append(words(at.right, y - 13, short(figure, 24), kind, "end"));
     node.append(stroke([[at.left, y], [at.right, y]], "rail"));
   }
   if (s.paper && s.paper.mean !== undefined) {
-    if (s.paper.sd) node.append(stroke([[x.place(s.paper.mean - s.paper.sd), y], [x.place(s.paper.mean + s.paper.sd), y]], "paper-reach"));
-    node.append(diamond(x.place(s.paper.mean), y));
+    const { mean, sd } = s.paper;
+    if (sd) node.append(stroke([[x.place(mean - sd), y], [x.place(mean + sd), y]], "paper-reach"));
+    node.append(diamond(x.place(mean), y));
   }
   if (s.mean === undefined) {
-    if (s.text && at.wide) node.append(words(line.sign > 0 ? at.left + 4 : at.right - 4, y + 4, s.text, "failed", line.sign > 0 ? "start" : "end"));
+    const [side, anchor] = line.sign > 0 ? [at.left + 4, "start"] : [at.right - 4, "end"]; // where the worst are
+    if (s.text && at.wide) node.append(words(side, y + 4, s.text, "failed", anchor));
     return node;
   }
   const reach = half(s, spread);
-  if (reach !== undefined) node.append(stroke([[x.place(s.mean - reach), y], [x.place(s.mean + reach), y]], "whisker"));
-  for (const [, value] of s.points.length > 1 ? s.points : []) {
-    if (value !== null) node.append(svg("circle", { cx: x.place(value).toFixed(1), cy: y, r: 2.4, class: "seed" }));
+  if (reach !== undefined) {
+    node.append(stroke([[x.place(s.mean - reach), y], [x.place(s.mean + reach), y]], "whisker"));
   }
-  node.append(svg("circle", { cx: x.place(s.mean).toFixed(1), cy: y, r: 5, class: reach === undefined ? "one" : "point" }));
+  for (const [, value] of s.points.length > 1 ? s.points : []) {
+    if (value !== null) node.append(circle(x.place(value), y, 2.4, "seed"));
+  }
+  node.append(circle(x.place(s.mean), y, 5, reach === undefined ? "one" : "point"));
   return node;
 }
 
 function figureTable(label, line, systems, open) {
-  const header = ["system", `ours (${line.unit || "as recorded"})`, "seeds", "mean", "deviation", "95 % ±", "rank", "paper", "against it"];
+  const ours = [`ours${line.unit ? ` (${line.unit})` : ""}`, "seeds", "mean", "deviation", "95 % ±", "rank"];
+  const header = ["system", ...ours, "paper", "against it"];
   const kinds = { paper: "", variant: "our recipe", simple: "simple" };
   const rows = systems.map((s) => {
     const seeds = (s.points || []).filter((p) => p[1] !== null).length;
-    const name = s.points ? el("button", { type: "button", class: "link", onclick: () => open(s, line) }, s.name) : s.name;
+    const name = s.points ? link(s.name, () => open(s, line)) : s.name;
     const kind = s.text && kinds[s.kind] ? el("span", { class: "soft" }, ` ${kinds[s.kind]}`) : "";
     const cells = [
       el("span", {}, name, kind), s.text ? `${s.text} ${s.remark || ""}` : "–", seeds ? String(seeds) : "–",
@@ -144,10 +154,12 @@ function marksSaid(systems) {
   if (partial.length) notes.push(`‡ partial data, neither ranked nor judged: ${partial.join("; ")}.`);
   if (systems.some((s) => s.smoke)) notes.push("§ training was cut short: not ranked, not comparable.");
   const trivial = systems.filter((s) => s.trivial).map((s) => `${s.name} ${s.text}`);
-  if (trivial.length) notes.push(`¶ trivial and not drawn, as the answers were among the inputs and are handed back: ${trivial.join(", ")}.`);
+  const given = "¶ trivial and not drawn, as the answers were among the inputs and are handed back";
+  if (trivial.length) notes.push(`${given}: ${trivial.join(", ")}.`);
   const failed = systems.filter((s) => s.failed).map((s) => `${s.name} ${s.failed}`);
-  if (failed.length) notes.push(`Without a figure, for want of time (OOT) or memory (OOM), or as the loss exploded (collapse): ${failed.join(", ")}.`);
-  return notes.map((note) => el("p", { class: "note" }, note));
+  const want = "Runs that ended for want of time (OOT) or memory (OOM), or as the loss exploded (collapse)";
+  if (failed.length) notes.push(`${want}: ${failed.join(", ")}.`);
+  return notes.map(note);
 }
 
 function showRanking(body, board, line, spread, open) {
@@ -156,14 +168,20 @@ function showRanking(body, board, line, spread, open) {
   const rest = all.filter((s) => s.kind !== "simple" && !s.trivial);
   const several = rest.some((s) => s.points && s.points.length > 1);
   const box = el("div", { class: "chart" });
-  const none = rest.every((s) => !s.text) ? el("p", { class: "notice" }, "No record of ours yet: the figures are the paper's.") : "";
+  const none = rest.every((s) => !s.text) ? notice("No record of ours yet: the figures are the paper's.") : "";
   const span = spread === "ci" ? "95 % interval of the mean" : "standard deviation";
   body.replaceChildren(
     none,
-    legend(["ours", "lformer"], several && ["mean", `mean and ${span}`], several && ["seed", "a seed"], ["one", "one seed"], ["paper", "the paper's figure"], simple.length && ["naive", "simple model"]),
+    legend(
+      ["ours", "lformer"], several && ["mean", `mean and ${span}`], several && ["seed", "a seed"],
+      ["one", "one seed"], ["paper", "the paper's figure"], simple.length && ["naive", "simple model"],
+    ),
     box,
     ...marksSaid(all),
-    el("p", { class: "note" }, "Choose a system for its records and commands. A variant, such as lformer best, is a recipe of ours, beside which the paper has no figure; ✓ and ✗ say whether ours meets the paper's at its precision."),
+    note(
+      "Choose a system for its records and commands. A variant, such as lformer best, is a recipe of ours, beside " +
+        "which the paper has no figure; ✓ and ✗ say whether ours meets the paper's at its precision.",
+    ),
     folded("The same as a table", figureTable(`${board.dataset}, ${line.name}`, line, all, open)),
   );
   return () => lanes(box, line, rest, simple, spread, open);
@@ -172,15 +190,17 @@ function showRanking(body, board, line, spread, open) {
 function showAblation(body, board, spread, open) {
   const lines = board.ablations;
   if (!lines.length) {
-    body.replaceChildren(el("p", { class: "notice" }, "Neither the paper nor a record has an ablation on this data set and task."));
+    body.replaceChildren(notice("Neither the paper nor a record has an ablation on this data set and task."));
     return () => {};
   }
   const parts = lines.map((line) => {
     const box = el("div", { class: "chart" });
     const ours = line.systems.filter((s) => s.text);
-    const few = ours.some((s) => s.name !== "full") ? "" : el("p", { class: "notice" }, "No record of an exchanged part yet: the figures are the paper's.");
+    const exchanged = ours.some((s) => s.name !== "full");
+    const few = exchanged ? "" : notice("No record of an exchanged part yet: the figures are the paper's.");
     const title = lines.length > 1 ? el("h3", {}, line.name) : "";
-    return { line, box, nodes: [title, few, box, ...marksSaid(ours), folded("The same as a table", figureTable(`Ablation, ${line.name}`, line, line.systems, open))] };
+    const same = folded("The same as a table", figureTable(`Ablation, ${line.name}`, line, line.systems, open));
+    return { line, box, nodes: [title, few, box, ...marksSaid(ours), same] };
   });
   body.replaceChildren(
     el("p", { class: "soft" }, "LFormer by the paper's recipe (full), and with one part of it exchanged."),
