@@ -201,6 +201,12 @@ def test_curves_can_be_chosen(browser: Browser, page: Path) -> None:
     browser.press(" ")
     assert browser.run(count) == drawn - 5
     assert browser.run("document.activeElement.value") == "gru"
+    browser.run("document.querySelector('#curves .chart [role=button]').focus()")
+    browser.press("ArrowDown")
+    assert browser.run(SEEN) == "lformer best, seed 43"
+    browser.press("Enter")
+    assert browser.run("document.querySelector('.seed-choice[aria-pressed=true]').textContent").startswith("seed 43: ")
+    assert "--variant best --seeds 43" in browser.run("document.querySelector('#record code').textContent")
 
 
 def test_names_that_are_markup_stay_text(browser: Browser, page: Path) -> None:

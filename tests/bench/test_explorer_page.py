@@ -103,6 +103,7 @@ def test_lformers_best_is_chosen_by_validation_and_compared_seed_by_seed() -> No
     gains = [b - a for a, b in zip(values["lformer best"], values["gru"], strict=True)]
     assert row["seeds"] == row["wins"] == 5
     assert row["difference"] == pytest.approx(sum(gains) / 5, rel=1e-6)
+    assert row["reprepared"] is False
     assert row["p"] < row["holm"]  # there are two tests: gru, last-value
     assert pair(payload, "transformer") == {"system": "transformer", "why": "2 common seeds; a test needs 3"}
     assert pair(payload, "node") == {"system": "node", "why": "OOT, 0 common seeds; a test needs 3"}
@@ -118,6 +119,9 @@ def test_different_data_and_short_training_are_not_compared() -> None:
         if r["cell"]["model"] == "gru":
             r["partial"] = "half of it"
     assert pair(gather(made), "gru")["why"] == "not of the same data: one of the two is partial"
+    for r in (made := forecasts()):
+        r["data"] = "other" if (r["cell"]["model"], r["cell"]["seed"]) == ("gru", 44) else r["data"]
+    assert pair(gather(made), "gru")["reprepared"] is True
     (table,) = [t for t in tables.main_tables(made) if "Climate" in t.title]
     assert against(table.lines[0], {}) is None
 

@@ -20,7 +20,8 @@ function showPaired(body, line) {
     const digits = line.digits + 1;
     const rows = tested.map((row) => ({
       cells: [
-        row.system, String(row.seeds), `${number(row.difference, digits)} ± ${number(row.reach, digits)}`,
+        row.reprepared ? `${row.system} *` : row.system, String(row.seeds),
+        `${number(row.difference, digits)} ± ${number(row.reach, digits)}`,
         `${row.wins} of ${row.seeds}`, row.p === null ? "same in every seed" : probability(row.p),
         probability(row.holm), probability(row.wilcoxon),
       ],
@@ -28,6 +29,8 @@ function showPaired(body, line) {
     const ps = ["p, t-test", "p, Holm", "p, Wilcoxon"];
     const header = ["against", "common seeds", "difference, 95 %", "better in", ...ps];
     nodes.push(box, table("Paired comparison", header, rows));
+    const other = "* Its data have another fingerprint: they were prepared by another version of the code.";
+    if (tested.some((row) => row.reprepared)) nodes.push(note(other));
   }
   if (others.length) {
     const reasons = new Map();

@@ -59,11 +59,11 @@ def _pair(line: Line, ours: Sequence[Record], theirs: Sequence[Record]) -> dict[
         failed = sorted({r["status"] for r in theirs if r["status"] != "done"})
         words = f"{len(seeds)} common seed{'' if len(seeds) == 1 else 's'}; a test needs {LEAST_SEEDS}"
         return {"why": ", ".join([*failed, words])}
-    factor = line.measure.factor
+    factor, prints = line.measure.factor, [{r["cell"]["seed"]: r.get("data") for r in x} for x in (ours, theirs)]
     found = paired([factor * a[s] for s in seeds], [factor * b[s] for s in seeds], line.measure.sign)
     return {
         "seeds": found.seeds, "difference": found.difference, "reach": found.reach, "wins": found.wins,
-        "p": found.t, "wilcoxon": found.wilcoxon,
+        "p": found.t, "wilcoxon": found.wilcoxon, "reprepared": any(prints[0][s] != prints[1][s] for s in seeds),
     }  # fmt: skip
 
 

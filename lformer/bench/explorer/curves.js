@@ -6,7 +6,7 @@ function unpacked(column, factor) {
   return column.slice(1).map((v) => (v === null ? null : v * 10 ** column[0] * factor));
 }
 
-function showCurves(body, line, runs, chosen, again) {
+function showCurves(body, line, runs, chosen, again, open) {
   const known = ([i]) => Boolean((runs[i].history || {})[line.metric]);
   const systems = ordered(line).filter((s) => (s.points || []).some(known));
   if (!systems.length) {
@@ -31,6 +31,7 @@ function showCurves(body, line, runs, chosen, again) {
   });
   const drawn = picked.flatMap((s) =>
     s.points.filter(known).map(([i]) => ({
+      item: s,
       system: s.name,
       run: runs[i],
       kind: curveKind(colour.get(s.name)),
@@ -55,14 +56,14 @@ function showCurves(body, line, runs, chosen, again) {
     ),
     folded("The same as a table", table("Learning curves", header, rows)),
   );
-  return () => drawn.length && drawCurves(box, line, drawn);
+  return () => drawn.length && drawCurves(box, line, drawn, open);
 }
 
 function curveKind(k) {
   return `curve c${k % COLOURS}${k >= COLOURS ? ` dash${Math.floor(k / COLOURS) % 3}` : ""}`;
 }
 
-function drawCurves(box, line, drawn) {
+function drawCurves(box, line, drawn, open) {
   const width = Math.max(box.clientWidth, 260);
   const [left, right, top, bottom] = [52, width - 14, 30, 320];
   const all = drawn.flatMap((c) => c.values.filter((v) => v !== null)).sort((a, b) => a - b);
@@ -75,17 +76,22 @@ function drawCurves(box, line, drawn) {
   const x = scale([1, last], left, right, false, 6);
   x.ticks = x.ticks.filter(Number.isInteger);
   const names = [...new Set(drawn.map((c) => c.system))].join(", ");
-  const chart = picture(width, bottom + 42, `${line.name} of the validation part by epoch: ${names}`, "img");
+  const said = `${line.name} of the validation part by epoch: ${names}. Arrow keys go from curve to curve.`;
+  const chart = picture(width, bottom + 42, said);
   const up = quantity(line) + (y.logarithmic ? ", log axis" : "");
   chart.append(...upAxis(y, left, right, up), ...acrossAxis(x, bottom, bottom, "epoch"));
-  for (const c of drawn) {
-    const points = c.values.map((v, i) => [i + 1, v]).filter((p) => p[1] !== null);
-    const node = stroke(points.map(([e, v]) => [x.place(e), y.place(v)]), c.kind);
-    node.append(svg("title", {}, `${c.system}, seed ${c.run.cell.seed}`));
-    chart.append(node);
+  const parts = drawn.map((c) => {
+    const known = c.values.map((v, i) => [i + 1, v]).filter((p) => p[1] !== null);
+    const points = known.map(([epoch, v]) => [x.place(epoch), y.place(v)]);
+    const label = `${c.system}, seed ${c.run.cell.seed}`;
+    const node = svg("g", {}, svg("title", {}, label), stroke(points, "hit"), stroke(points, c.kind));
     const kept = c.values[c.run.best_epoch];
-    if (kept === undefined || kept === null) continue;
-    chart.append(circle(x.place(c.run.best_epoch + 1), y.place(kept), 3.6, `kept ${c.kind}`));
-  }
+    if (kept !== undefined && kept !== null) {
+      node.append(circle(x.place(c.run.best_epoch + 1), y.place(kept), 3.6, `kept ${c.kind}`));
+    }
+    chart.append(node);
+    return { node, item: c, label };
+  });
+  walkable(parts, (c) => open(c.item, line, c.run.cell.seed));
   box.replaceChildren(chart);
 }

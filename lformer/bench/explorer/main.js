@@ -113,7 +113,7 @@ function render() {
   const key = [state.dataset, state.task, state.protocol].join("\n");
   if (key !== curvesOf) curvesChosen.clear();
   curvesOf = key;
-  const open = (system, itsLine) => openRecord(system, itsLine, data);
+  const open = (system, itsLine, seed) => openRecord(system, itsLine, data, seed);
   const again = (name) => {
     render();
     const box = [...document.querySelectorAll("input[name=curve]")].find((input) => input.value === name);
@@ -123,7 +123,7 @@ function render() {
     showRanking(part("ranking"), board, line, state.spread, open),
     showPaired(part("paired"), line),
     showCosts(part("costs"), line, data.runs, open),
-    showCurves(part("curves"), line, data.runs, curvesChosen, again),
+    showCurves(part("curves"), line, data.runs, curvesChosen, again, open),
     showAblation(part("ablation"), board, state.spread, open),
     showCritical(part("critical"), data.critical),
   ];

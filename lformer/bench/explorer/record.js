@@ -36,7 +36,7 @@ function runView(run, data) {
   ];
 }
 
-function openRecord(system, line, data) {
+function openRecord(system, line, data, seed) {
   const dialog = document.getElementById("record");
   const points = system.points || [];
   const view = el("div", {});
@@ -59,7 +59,7 @@ function openRecord(system, line, data) {
     el("div", { class: "seeds", role: "group", "aria-label": "Records" }, ...seeds),
     view,
   );
-  show(0);
+  show(Math.max(points.findIndex(([i]) => data.runs[i].cell.seed === seed), 0));
   if (!dialog.open) dialog.showModal();
   close.focus();
 }
