@@ -12,7 +12,8 @@ function showPaired(body, line) {
   const method =
     "Two-sided paired t-test over common seeds, Holm's correction over the rows; Wilcoxon's signed-rank test, exact, " +
     "beside it (with five seeds its p cannot be below 0.0625). Seeds vary the training, and the split where the " +
-    "protocol redraws it; they do not vary the data set.";
+    "protocol redraws it; they do not vary the data set. Where redrawn parts overlap, as those of folds do, the " +
+    "differences are not independent, and the p values rather too small.";
   const nodes = [el("p", {}, el("strong", {}, found.best), rest)];
   if (!found.rows.length) nodes.push(notice("No other system has a record here."));
   const box = el("div", { class: "chart" });
