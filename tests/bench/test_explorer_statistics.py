@@ -78,7 +78,7 @@ def test_systems_that_are_always_equal_do_not_differ() -> None:
 
 @pytest.mark.parametrize(
     ("k", "q"),
-    enumerate([1.960, 2.343, 2.569, 2.728, 2.850, 2.949, 3.031, 3.102, 3.164], start=2),
+    list(enumerate([1.960, 2.343, 2.569, 2.728, 2.850, 2.949, 3.031, 3.102, 3.164], start=2)),
 )
 def test_nemenyis_critical_values_are_the_printed_ones(k: int, q: float) -> None:
     """Demšar 2006, Table 5 (a)."""
