@@ -48,7 +48,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "adapters": {"panel", "estimators"},
     "bench": {
         "sealed", "ops", "batch", "parts", "metrics", "allocator", "cuda_graphs", "devices", "nn", "baselines", "data",
-        "tasks", "evaluate", "train", "panel", "estimators", "covariates", "splitting", "hiding",
+        "tasks", "evaluate", "train", "panel", "estimators", "covariates", "splitting", "hiding", "drawing",
     },
     "cli": {"allocator", "arrays", "sealed", "bench", "data", "doctor", "estimators", "panel", "report"},
 }  # fmt: skip

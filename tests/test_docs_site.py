@@ -12,6 +12,9 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import lformer
+from lformer.bench import records
+from lformer.bench.explorer.gather import gather
+from lformer.bench.explorer.page import page as explorer_page
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(page.relative_to(ROOT / "docs").with_suffix(".html") for page in (ROOT / "docs").rglob("*.md"))
@@ -89,6 +92,12 @@ def test_every_link_and_file_within_the_site_exists(site: Path, pages: dict[Path
             if not target.exists() or lost:
                 broken.append(f"{path.name}: {address}")
     assert broken == []
+
+
+def test_the_explorer_is_made_of_the_committed_records_at_every_build(site: Path) -> None:
+    found = records.read_all(ROOT / "results" / "bench")
+    assert (site / "explorer.html").read_text() == explorer_page(gather(found), back="results.html")
+    assert "explorer.html" in Page((site / "results.html").read_text()).links
 
 
 def test_no_page_or_style_loads_anything_from_elsewhere(site: Path, pages: dict[Path, Page]) -> None:

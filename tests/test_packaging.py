@@ -70,6 +70,7 @@ def test_the_wheel_holds_the_package_and_its_type_marker(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "lformer/py.typed" in names
     assert "lformer/ops/README.md" in names
+    assert {f"lformer/bench/explorer/{name}" for name in ("explorer.css", "main.js", "ranking.js")} <= set(names)
     assert not [name for name in names if name.startswith("tests")]
 
 

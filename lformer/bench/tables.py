@@ -16,7 +16,10 @@ from lformer.bench.speed import WORKS, table
 from lformer.bench.speed import Cell as SpeedCell
 from lformer.tasks import TASKS
 
-__all__ = ["Table", "demo", "demo_rows", "markdown", "result_tables", "speed", "summary"]
+__all__ = [
+    "Table", "ablation_table", "demo", "demo_rows", "fullest", "main_tables", "markdown", "result_tables", "speed",
+    "summary",
+]  # fmt: skip
 
 Protocol = tuple[str, str]  # split, scaling
 Groups = dict[tuple[str, str, str, str], dict[str, list[Record]]]  # data set, task, split, scaling -> column -> seeds
@@ -44,17 +47,27 @@ def result_tables(records: Iterable[Record]) -> list[Table]:
     found = list(records)
     if not found:
         raise ValueError("no records, so no tables: run a cell first, or name the folder that holds the records.")
-    plain = [r for r in found if not r["cell"]["ablation"]]
-    made = [
+    made = main_tables(found)
+    whole = [r for r in found if r["cell"]["model"] == OURS and not r["cell"]["variant"]]
+    if ablated := {_protocol(r["cell"]) for r in whole if r["cell"]["ablation"]}:
+        made.append(ablation_table(r for r in whole if _protocol(r["cell"]) in ablated))
+    return made
+
+
+def main_tables(records: Iterable[Record]) -> list[Table]:
+    """Those of whole models: all but the ablation."""
+    plain = [r for r in records if not r["cell"]["ablation"]]
+    return [
         _table(printed, own, lambda cell: Cell(**cell).label)
         for printed in paper.MAIN
         if (own := [r for r in plain if HOMES.get(r["cell"]["task"], paper.RECORDS) is printed])
     ]
-    whole = [r for r in found if r["cell"]["model"] == OURS and not r["cell"]["variant"]]
-    if ablated := {_protocol(r["cell"]) for r in whole if r["cell"]["ablation"]}:
-        own = [r for r in whole if _protocol(r["cell"]) in ablated]
-        made.append(_table(paper.ABLATION, own, lambda cell: str(cell["ablation"] or FULL)))
-    return made
+
+
+def ablation_table(records: Iterable[Record]) -> Table:
+    """LFormer by the paper's recipe, whole and with a part exchanged, beside every row of the paper's ablation."""
+    own = [r for r in records if r["cell"]["model"] == OURS and not r["cell"]["variant"]]
+    return _table(paper.ABLATION, own, lambda cell: str(cell["ablation"] or FULL))
 
 
 def summary(records: Iterable[Record]) -> str:
@@ -98,7 +111,7 @@ def _protocol(cell: dict[str, Any]) -> tuple[str, str, str, str]:
 def _table(printed: Printed, records: list[Record], column: Callable[[dict[str, Any]], str]) -> Table:
     groups: Groups = {}
     for key, own in grouped(records, "dataset", "task", "split", "scaling", "model", "variant", "ablation"):
-        groups.setdefault(key[:4], {})[column(own[0]["cell"])] = _fullest(own)
+        groups.setdefault(key[:4], {})[column(own[0]["cell"])] = fullest(own)
     columns = _columns(printed, [r["cell"]["model"] for r in records if r.get("at_once")], groups)
     lines = [
         _line(measure, protocol, groups.get((measure.dataset, measure.task, *protocol), {}), printed, columns)
@@ -168,7 +181,7 @@ def _line(
     return Line(measure=measure, split=protocol[0], scaling=protocol[1], entries=entries)
 
 
-def _fullest(records: list[Record]) -> list[Record]:
+def fullest(records: list[Record]) -> list[Record]:
     """Of runs with the same protocol those trained longest on the most complete data; the others were trials."""
 
     def worth(record: Record) -> tuple[bool, bool, int]:

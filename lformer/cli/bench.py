@@ -310,5 +310,22 @@ def figures(
         )
 
 
+@app.command()
+def page(
+    records: Annotated[Path, typer.Option(help="Folder of the records.")] = RECORDS,
+    out: Annotated[Path, typer.Option(help="The page, a file of HTML.")] = Path("runs/page/index.html"),
+) -> None:
+    """All records on one page of HTML: rankings, paired comparisons, costs, learning curves, ablations.
+
+    It needs no network and no other file. `#dataset=physionet&task=extrapolate&metric=mse` after its address opens it
+    there.
+    """
+    from lformer.bench import explorer
+
+    with clear_errors():
+        require_records(records, "--records")
+        console.print(f"Page: {explorer.write(records, out)}", soft_wrap=True)
+
+
 def _names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]

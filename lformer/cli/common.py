@@ -149,11 +149,11 @@ def say(text: str) -> None:
     console.print(escape(text), soft_wrap=True, highlight=False)
 
 
-def require_records(folder: Path) -> None:
+def require_records(folder: Path, option: str = "--out") -> None:
     """Refuse to make tables and pictures of records that are not there."""
     if not folder.is_dir():
         raise UsageError(
             f"there are no records in {folder.absolute()}. Those of the published tables are in the repository of "
-            f"lformer, in {folder.as_posix()}: run the command there, or name the folder by --out. Records of your own "
-            "come from `lformer bench run --dataset spiral-0.02`."
+            f"lformer, in {folder.as_posix()}: run the command there, or name the folder by {option}. Records of your "
+            "own come from `lformer bench run --dataset spiral-0.02`."
         )

@@ -1,16 +1,9 @@
 """How the page looks, by day and by night, and the one button it has."""
 
-LIGHT = """--page:#fbfbf9;--card:#ffffff;--ink:#1c1e21;--soft:#5c6067;--grid:#e6e6e2;--edge:#deded9;--fill:#2f6fb5;
---good:#1d6f47;--bad:#a8231b;--mark:#c2551d;--raise:#c0392b;--lower:#2667ad;--thread:#b9bbc0;--shade:#eef3f9;
---c0:#2f6fb5;--c1:#c2551d;--c2:#23805f;--c3:#a24688;--c4:#8f6a08;--c5:#6658b8"""
-DARK = """--page:#141517;--card:#1d1f22;--ink:#ececee;--soft:#a9acb3;--grid:#2d3034;--edge:#34373c;--fill:#6ea8e6;
---good:#7fd6a8;--bad:#f49a92;--mark:#f0985f;--raise:#f28478;--lower:#7fb5ee;--thread:#5a5e65;--shade:#22303f;
---c0:#6ea8e6;--c1:#f0985f;--c2:#5ccba2;--c3:#d989c1;--c4:#e0b84a;--c5:#a99cf0"""
+from lformer.drawing import themes
 
 STYLE = f"""
-:root{{color-scheme:light;{LIGHT}}}
-@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{DARK}}}}}
-:root[data-theme=dark]{{color-scheme:dark;{DARK}}}
+{themes()}
 *{{box-sizing:border-box}}
 html{{scroll-behavior:smooth;scroll-padding-top:64px}}
 @media (prefers-reduced-motion:reduce){{html{{scroll-behavior:auto}}}}

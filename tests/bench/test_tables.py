@@ -12,7 +12,7 @@ import pytest
 
 from lformer import tasks
 from lformer.bench import page, paper, plots, records, tables
-from lformer.bench.layout import Entry, Line, Table
+from lformer.bench.layout import MARKDOWN, Entry, Line, Table
 from lformer.bench.paper import MEASURES, Measure
 from lformer.bench.records import Cell
 from lformer.parts import Spec
@@ -422,19 +422,73 @@ def test_there_are_six_tables_and_only_those_with_records() -> None:
     assert [table.title for table in tables.result_tables(seeds("scp1", "classify", [0.8]))] == [paper.LTS_C.title]
 
 
-def test_a_page_gets_all_tables_and_one_legend_between_its_marks() -> None:
-    made = mixed()
+def on_page(text: str, title: str) -> dict[str, dict[str, dict[str, tuple[str, str]]]]:
+    """Of a section: data set and task -> system -> metric -> ours, and the paper's where there is a column for it."""
+    section = text.partition(f"### {title}\n")[2].partition("\n###")[0]
+    found: dict[str, dict[str, dict[str, tuple[str, str]]]] = {}
+    for subject, blocks in re.findall(r"^\*\*(.+)\*\*\n\n((?:\|(?:.*\n)+?\n)+)", section, flags=re.MULTILINE):
+        for block in blocks.strip().split("\n\n"):
+            header, _, *rows = [[x.strip() for x in re.split(r"(?<!\\)\|", row)[1:-1]] for row in block.splitlines()]
+            assert {len(row) for row in rows} == {len(header)}
+            assert len(header) <= 5
+            for row in rows:
+                of = found.setdefault(subject.replace(r"\|", "|"), {}).setdefault(row[0].replace(r"\|", "|"), {})
+                for k, name in enumerate(header[1:], start=1):
+                    if name != "paper":
+                        of[name] = (row[k], row[k + 1] if header[k + 1 : k + 2] == ["paper"] else "")
+    return found
+
+
+def test_a_page_gets_every_figure_and_one_legend_between_its_marks() -> None:
+    made = [*mixed(), record("a|b", "classify", {"accuracy": 0.5}, model="x|y")]
     text = page.filled("# Results\n\n<!-- tables -->\nEARLIER\n<!-- /tables -->\n\nend\n", made)
     assert text.startswith("# Results\n\n<!-- tables -->\n\n")
     assert text.endswith("\n<!-- /tables -->\n\nend\n")
     assert "EARLIER" not in text
     assert page.filled(text, made) == text
+    seen = 0
     for table in tables.result_tables(made):
-        assert table.markdown(legend=False) in text
+        shown = on_page(text, table.title)
+        for line in table.lines:
+            rows = shown.get(line.subject(with_task=True), {})
+            for column, entry in line.entries.items():
+                if entry.ours is not None:
+                    ours, _, printed = MARKDOWN.cell(entry).replace("|", r"\|").partition(" / ")
+                    assert rows[column][line.metric] == (ours, printed)
+                    seen += 1
+        assert shown.keys() == {
+            x.subject(with_task=True) for x in table.lines if any(entry.ours for entry in x.entries.values())
+        }
+        assert [note for note in table.notes if f"- {note}" not in text] == []
+    assert seen == 22
     assert text.count("ours, rounded as printed, meets or misses the paper") == 1
     for broken in ("no marks", "<!-- /tables --> <!-- tables -->"):
         with pytest.raises(ValueError, match="a page needs the marks <!-- tables --> and <!-- /tables -->"):
             page.filled(broken, made)
+
+
+def test_a_page_counts_what_lformer_meets_leads_and_loses() -> None:
+    def said(made: list[dict[str, Any]]) -> list[str]:
+        text = page.filled("<!-- tables -->\n<!-- /tables -->\n", made)
+        return re.findall(r"^- ((?:By|Of|LFormer).*)$", text.partition("## All systems")[0], flags=re.MULTILINE)
+
+    made = seeds("ethanol", "classify", around(0.5)) + seeds("scp1", "classify", around(0.3))
+    assert said(made) == [
+        "By the paper's recipe, LFormer meets the printed figure in 1 of the 2 rows that can be compared, and misses "
+        "it in 1."
+    ]
+    made += seeds("ethanol", "classify", around(0.4), model="gru") + seeds("scp1", "classify", around(0.4), model="gru")
+    assert said(made)[1:] == [
+        "Of the models that were trained by the paper's recipe it is the best in 1 of the 2 rows where there are "
+        "rivals."
+    ]
+    made += seeds("ethanol", "classify", around(0.55), model="boosting", at_once=True)
+    made += seeds("scp1", "classify", around(0.55), model="boosting", at_once=True)
+    made += seeds("scp1", "classify", around(0.6), variant="carried")
+    assert said(made)[2:] == [
+        "LFormer, by its best recipe, is ahead of the best simple model in 1 of the 2 rows that have both, and not on "
+        "ethanol, classify."
+    ]
 
 
 def test_the_page_of_results_is_what_the_committed_records_give() -> None:

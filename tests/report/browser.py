@@ -14,7 +14,37 @@ FLAGS = (
     "--disable-sync", "--no-first-run", "--disable-dev-shm-usage", "--remote-debugging-pipe",
 )  # fmt: skip
 PATIENCE = 120.0  # seconds; a busy machine may take long to start it
-KEYS = {"Tab": 9, "Enter": 13, " ": 32}
+KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "ArrowUp": 38, "ArrowDown": 40}
+# Of all text that is shown: its contrast with the ground it stands on, and what it says.
+CONTRAST = """
+(() => {
+  const numbers = c => (c.match(/[\\d.]+/g) || []).map(Number);
+  const rgba = c => { const n = numbers(c), k = c.startsWith('color(') ? 255 : 1;
+    return [n[0] * k, n[1] * k, n[2] * k, n.length > 3 ? n[3] : 1]; };
+  const light = c => { const [r, g, b] = c.slice(0, 3).map(v => { v /= 255;
+    return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; }); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const ground = e => { for (; e; e = e.parentElement) { const c = rgba(getComputedStyle(e).backgroundColor);
+    if (c[3] === 1) return c; } return [255, 255, 255, 1]; };
+  document.querySelectorAll('details').forEach(d => d.open = true);
+  const found = [];
+  for (const e of document.querySelectorAll('body *')) {
+    const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+    if (!own || ['SCRIPT', 'STYLE', 'title'].includes(e.tagName) || !e.getClientRects().length) continue;
+    const style = getComputedStyle(e), ink = rgba(e.tagName === 'text' ? style.fill : style.color);
+    const [a, b] = [light(ink), light(ground(e))].sort((x, y) => y - x);
+    found.push([(a + 0.05) / (b + 0.05), e.tagName + ' ' + e.textContent.trim().slice(0, 30)]);
+  }
+  return found;
+})()
+"""
+FOCUSABLE = """
+[...document.querySelectorAll('a[href], button, summary, [tabindex]')].filter(e => e.tabIndex >= 0)
+  .map((e, n) => { e.dataset.n = n; return n; })
+"""
+NOW = """
+(() => { const e = document.activeElement, s = getComputedStyle(e);
+  return [e.dataset.n === undefined ? null : Number(e.dataset.n), s.outlineStyle, parseFloat(s.outlineWidth)]; })()
+"""
 
 
 def chromium() -> str | None:
@@ -75,13 +105,18 @@ class Browser:
                 return answer["result"]
             self.events.append(answer)
 
-    def open(self, page: Path, dark: bool = False, width: int = 1100) -> None:
+    def open(self, page: Path, dark: bool = False, width: int = 1100, fragment: str = "") -> None:
         """Load a file and wait for the end of it; events are those of this page alone."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        if fragment:  # from one place of a page to another, nothing would be loaded
+            self._load("about:blank")
+        self._load(page.resolve().as_uri() + fragment)
+
+    def _load(self, address: str) -> None:
         self.events.clear()
-        self.call("Page.navigate", url=page.resolve().as_uri())
+        self.call("Page.navigate", url=address)
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._next())
 

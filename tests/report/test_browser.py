@@ -6,42 +6,12 @@ from typing import Any
 
 import pytest
 from estimators.every_estimator import fitted, records, targets
-from report.browser import Browser, chromium
+from report.browser import CONTRAST, FOCUSABLE, NOW, Browser, chromium
 
 from lformer import LFormerClassifier, LFormerForecaster
 from lformer.report import report
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no chromium on this machine")
-
-CONTRAST = """
-(() => {
-  const numbers = c => (c.match(/[\\d.]+/g) || []).map(Number);
-  const rgba = c => { const n = numbers(c), k = c.startsWith('color(') ? 255 : 1;
-    return [n[0] * k, n[1] * k, n[2] * k, n.length > 3 ? n[3] : 1]; };
-  const light = c => { const [r, g, b] = c.slice(0, 3).map(v => { v /= 255;
-    return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; }); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-  const ground = e => { for (; e; e = e.parentElement) { const c = rgba(getComputedStyle(e).backgroundColor);
-    if (c[3] === 1) return c; } return [255, 255, 255, 1]; };
-  document.querySelectorAll('details').forEach(d => d.open = true);
-  const found = [];
-  for (const e of document.querySelectorAll('body *')) {
-    const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
-    if (!own || ['SCRIPT', 'STYLE', 'title'].includes(e.tagName) || !e.getClientRects().length) continue;
-    const style = getComputedStyle(e), ink = rgba(e.tagName === 'text' ? style.fill : style.color);
-    const [a, b] = [light(ink), light(ground(e))].sort((x, y) => y - x);
-    found.push([(a + 0.05) / (b + 0.05), e.tagName + ' ' + e.textContent.trim().slice(0, 30)]);
-  }
-  return found;
-})()
-"""
-FOCUSABLE = """
-[...document.querySelectorAll('a[href], button, summary, [tabindex]')].filter(e => e.tabIndex >= 0)
-  .map((e, n) => { e.dataset.n = n; return n; })
-"""
-NOW = """
-(() => { const e = document.activeElement, s = getComputedStyle(e);
-  return [e.dataset.n === undefined ? null : Number(e.dataset.n), s.outlineStyle, parseFloat(s.outlineWidth)]; })()
-"""
 
 
 @pytest.fixture(scope="module")
