@@ -582,7 +582,7 @@ def test_a_table_is_made_from_the_records(done: tuple[Path, dict[str, Any]], tmp
     page.write_text("# Page\n\n<!-- tables -->\n<!-- /tables -->\n")
     result = call("bench", "table", "--out", str(root), "--write", str(page))
     assert result.exit_code == 0, result.output
-    assert "| spiral-0.02 | MAE, interpolation ↓ (× 1e-2) |" in page.read_text()
+    assert "| system | MAE, interpolation ↓ (× 1e-2) |" in page.read_text()
     before = page.read_text()
     refused = call("bench", "table", "--out", str(root), "--write", str(page), "--format", "csv")
     assert "--write fills a Markdown page" in refused.output
