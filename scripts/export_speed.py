@@ -23,7 +23,7 @@ import torch
 
 from lformer import LFormerClassifier, Panel
 from lformer.data import toy_ward
-from lformer.export.description import initial
+from lformer.export.example import initial
 from lformer.export.program import save_onnx, traced
 from lformer.export.step import StepGraph
 
@@ -119,7 +119,7 @@ def main() -> None:
     graph = StepGraph(estimator).eval()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "step.onnx"
-        save_onnx(traced(graph, graph.inputs), path, graph.inputs, ["answers", *graph.outputs])
+        save_onnx(traced(graph, graph.inputs), path, graph.inputs, graph.outputs)
         nodes = len(onnx.load(path).graph.node)
         config = estimator.model_.config
         print(
