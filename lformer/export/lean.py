@@ -50,10 +50,8 @@ class LeanMixer(nn.Module):
         H, K = time.heads, time.width // time.heads
         self.heads, self.name = H, name
         self.time_norm, self.channel_norm, self.up = mixer.time_norm, mixer.channel_norm, channel.up
-        key_scale = 1 / math.sqrt(K)
-        self.project = by_heads(
-            [time.query, time.value, time.key, time.output_gate, time.gate], H, [1, 1, key_scale, 1, 1]
-        )
+        layers, key_scale = [time.output_gate, time.query, time.value, time.key, time.gate], 1 / math.sqrt(K)
+        self.project = by_heads(layers, H, [1, 1, 1, key_scale, 1])
         self.mix, self.down = (nn.Buffer(m.weight.detach().T.contiguous()) for m in (time.mix, channel.down))
         mu = time.mu().detach().double().expand(H)[:, None, None]
         self.mu, self.rest = nn.Buffer(mu), nn.Buffer(1 - mu)
@@ -72,16 +70,15 @@ class LeanMixer(nn.Module):
         H, D = self.heads, x.shape[1]
         mine = {part: state[f"{self.name}_{part}"] for part in ("memory", "total", "gate", "growth")}
         K = D // H
-        heads, gates = self.project(self.time_norm(x)).reshape(-1, H, 1, 4 * K + 1).split([3 * K, K + 1], dim=3)
-        q, v, k = heads.double().split(K, dim=3)
-        opened, gate = torch.sigmoid(gates).split([K, 1], dim=3)
-        gate = gate.double()
+        opened, heads = self.project(self.time_norm(x)).reshape(-1, H, 1, 4 * K + 1).split([K, 3 * K + 1], dim=3)
+        q, v, k, gate = heads.double().split([K, K, K, 1], dim=3)
+        gate = torch.sigmoid(gate)
         u = gap * (mine["gate"] + self.rest * gate)
         total = mine["total"] + u
         growth = mine["growth"] * torch.exp(u / total)  # 1/ġ
-        memory = mine["memory"] + (k * (growth - mine["growth"])).reshape(-1, H, K, 1) * v
+        memory = mine["memory"] + (k * (growth - mine["growth"])).mT @ v  # a runtime joins transposing and product
         y = (q @ memory / growth).float()
-        x = torch.addmm(x, (opened * y).reshape(-1, D), self.mix)
+        x = torch.addmm(x, (torch.sigmoid(opened) * y).reshape(-1, D), self.mix)
         left, right = self.up(self.channel_norm(x)).chunk(2, dim=1)
         earlier = self.mu * gate
         if informed is not None:
@@ -113,6 +110,7 @@ class LeanStep(nn.Module):
         self.interval, self.span = nn.Buffer(interval), nn.Buffer(-rows.span.double() / interval)
         self.first = nn.Buffer(model.typical_first(torch.float64) / interval)
         self.steps = nn.Buffer(torch.tensor(offsets(self.neighbours, causal=True), dtype=torch.float64)[:, None])
+        self.waiting = nn.Buffer(torch.tensor([2 * LOWEST] * 2 * C + [NEVER] * 2 * C, dtype=torch.float64))
         self.mixers = nn.ModuleList(LeanMixer(mixer, f"{prefix}layer{n}") for n, mixer in enumerate(model.blocks))
         self.head, self.summaries, self.trees = model.head, model.summaries, model.trees
         self.guesses, self.clock = model.persistence is not None, model.embedder.time
@@ -206,17 +204,17 @@ class LeanStep(nn.Module):
         """(B, count · C) what each channel did some intervals ago, compared with its latest value."""
         C = self.channels
         new = [torch.where(missing, NEVER, values), torch.where(missing, NEVER, now)]
-        came = torch.cat([*new, *new], dim=1)[:, None]
+        came = torch.cat([latest, when, *new], dim=1)[:, None]
         recent = torch.where(was["recent"] == NEVER, came, was["recent"])  # those that waited for an observation
         later = was["recent_times"][:, :, 1:]  # the first row is looked at also where all are too late
         now = now[..., None]
         asked = now + self.steps  # (B, count, 1)
-        row = (later <= asked).sum(dim=2)
-        found = recent.gather(1, row[..., None].expand(-1, -1, 4 * C))
+        row = (later <= asked).sum(dim=2, keepdim=True)
+        found = recent.gather(1, row.expand(-1, -1, 4 * C))
         before, at, following, then = found.split(C, dim=2)
         reach = then - at
         line = before + ((asked - at) / reach).clamp(min=0) * (following - before)
-        fresh = F.pad(torch.cat([latest, when], dim=1), (0, 2 * C), value=NEVER)[:, None]
+        fresh = torch.maximum(came, self.waiting)  # what comes next is not known yet
         after["recent"] = torch.cat([recent[:, 1:], fresh], dim=1)
         after["recent_times"] = torch.cat([later, now], dim=2)
         return torch.where(reach < NEVER / 2, line - latest[:, None], 0).flatten(1)
