@@ -2,8 +2,9 @@
 
 OMP_NUM_THREADS=1 python scripts/export_speed.py
 
-On one core, eager and onnxruntime in turns. On a machine that others use, too, a round is short and the fastest of many
-counts: what no other process got in the way of. Needs the extra `export`.
+On one core, eager and onnxruntime in turns; many series in one call, and in parts that a cache holds. On a machine that
+others use, too, a round is short and the fastest of many counts: what no other process got in the way of. Needs the
+extra `export`.
 """
 
 from __future__ import annotations
