@@ -107,18 +107,14 @@ def asked(name: str, given: list[Series]) -> tuple[Any, ...]:
     return (given, queries(given)) if name in ASKED else (given,)
 
 
-def spread(answers: Any) -> Any:
-    """What an error is small against, by channel."""
-    return np.maximum(1.0, np.abs(np.concatenate([np.reshape(a, (-1, np.shape(a)[-1])) for a in answers])).max(axis=0))
-
-
-def compare(found: Any, told: Any, width: int) -> None:
-    """(..., O) of a graph with what the estimator says, without the last axis if that is 1."""
-    told = np.reshape(told, (*np.shape(found)[:-1], width))
-    size = np.maximum(1.0, np.abs(told[np.isfinite(told)]).max())
-    assert (np.isfinite(found) == np.isfinite(told)).all()
-    assert (found[~np.isfinite(told)] == told[~np.isfinite(told)]).all()
-    assert np.abs(found - told)[np.isfinite(told)].max() < 1e-5 * size
+def compare(found: Any, told: Any, scale: Any) -> None:
+    """(..., O) of a graph with what the estimator says, without the last axis if that is 1; in deviations `scale`."""
+    told = np.reshape(told, np.shape(found))
+    finite = np.isfinite(told)
+    assert (finite == np.isfinite(found)).all()
+    assert (found[~finite] == told[~finite]).all()
+    with np.errstate(invalid="ignore"):
+        assert (np.abs(found - told) / scale)[finite].max(initial=0.0) < 1e-5
 
 
 def check(name: str, found: dict[str, Any], given: list[Series], coverage: float, last: bool = False) -> None:
@@ -139,16 +135,16 @@ def check(name: str, found: dict[str, Any], given: list[Series], coverage: float
             told = model.predict_set(given, coverage=coverage, by_class=by_class)
             assert all((cut(output, n) == one).all() for n, one in enumerate(each(told)))
         return
-    width = model.task_.outputs
+    scale = np.array(model.task_.scale)
     for n, ends in enumerate(each(model.predict_interval(*asked(name, given), coverage=coverage))):
         for k, output in enumerate(("low", "high")):
-            compare(cut(output, n), ends[..., k], width)
+            compare(cut(output, n), ends[..., k], scale)
     if "deviations" in found:
         for n, one in enumerate(each(model.predict(*asked(name, given), return_std=True)[1])):
-            compare(cut("deviations", n), one, width)
+            compare(cut("deviations", n), one, scale)
     if "quantiles" in found:
         for n, one in enumerate(each(model.predict_quantiles(*asked(name, given), q=LEVELS))):
-            compare(cut("quantiles", n), one, len(LEVELS))
+            compare(cut("quantiles", n), one, scale[:, None])
 
 
 @pytest.mark.filterwarnings("ignore::lformer.estimators.forecast.ExtrapolationWarning")
