@@ -29,7 +29,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "nn": {"ops", "batch", "distributions", "draws"},
     "tasks": {"batch", "distributions", "metrics", "parts"},
     "evaluate": {"ops", "batch", "devices", "parts", "tasks"},
-    "export": {"arrays", "sealed", "batch", "panel", "nn", "tasks"},
+    "export": {"arrays", "distributions", "sealed", "batch", "panel", "nn", "tasks"},
     "baselines": {"draws", "ops", "batch", "nn", "panel", "parts", "summaries", "metrics", "tasks"},
     "data": {"sealed", "batch", "panel", "parts", "hiding", "scaling", "splitting", "tasks"},
     "drawing": set(),

@@ -31,7 +31,6 @@ ALONE = 1.0  # the same where levels do not differ: spreads apart by the factor 
 FEW = 4  # values that say little of a spread
 WIDER = 10.0  # how far beyond the range of training a value of a larger series may lie
 SMALLEST = 0.2  # of the typical spread: steadier series count as if they had it, lest those that never change count all
-STEADIEST = 0.02  # of the typical spread: intervals of series that never changed are as wide as if they had it
 READ = 256  # series read at once
 
 
@@ -106,7 +105,7 @@ def in_own_units(asked: Targets, series: Panel, scale: Scale, typical: torch.Ten
 
 @torch.no_grad()
 def own_sizes(model: LFormer | Ensemble, part: PanelPart, batch_size: int) -> Array:
-    """(n, C) the spread of what is shown of each series, in training deviations, and at least `STEADIEST`."""
+    """(n, C) the spread of what is shown of each series, in training deviations, as `OwnScale.deviation` tells."""
     rows = (model.models[0] if isinstance(model, Ensemble) else model).rows
     found: Array = np.empty((len(part), len(part.panel.channels)))
     for batch in part.batches(batch_size):
@@ -114,7 +113,7 @@ def own_sizes(model: LFormer | Ensemble, part: PanelPart, batch_size: int) -> Ar
         assert own is not None
         assert rows.own is not None
         assert batch.index is not None
-        found[batch.index.numpy()] = torch.maximum(own.spread, STEADIEST * rows.own.typical).double().numpy()
+        found[batch.index.numpy()] = rows.own.deviation(own).double().numpy()
     return found
 
 

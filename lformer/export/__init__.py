@@ -2,8 +2,10 @@
 
     batch   whole series, batch and lengths free            what `predict` or `predict_proba` says
     step    one row of B series, states in and out           what `Stream.update` says; streaming models only
+    ask     states and times in, answers out                 what `Stream.predict_at` says; of those that are asked
 
-Both take raw values and stamps: scales, carried rows, neighbours and the units of the answers are inside.
+All take raw values and stamps: scales, carried rows, neighbours and the units of the answers are inside, as is what
+models say of how sure they are: deviations or quantiles, and after `calibrate` intervals or sets.
 """
 
 from __future__ import annotations
@@ -14,22 +16,23 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
 
-from torch import nn
-
 from lformer.arrays import check_word
 from lformer.export import description
-from lformer.export.graphs import BatchGraph, batch_output
+from lformer.export.ask import AskGraph
+from lformer.export.example import example
+from lformer.export.graphs import BatchGraph
 from lformer.export.program import OPSET, save_onnx, save_pt2, traced
 from lformer.export.readme import readme
 from lformer.export.step import StepGraph
-from lformer.export.subject import Subject, require_exportable, streams
+from lformer.export.subject import Subject, asks, require_exportable, streams
 from lformer.sealed import json_text, write_text
 
 EXAMPLES = Path(__file__).parent / "examples"
 PACKAGES = ("onnx", "onnxscript")  # what writes ONNX
-OURS = {
-    "export.json", "example.json", "README.md", "run.py", "run.mjs", "model.onnx", "step.onnx", "model.pt2", "step.pt2",
-}  # fmt: skip
+FILES = {"batch": "model", "step": "step", "ask": "ask"}  # graph -> its file, without what it is written as
+OURS = {"export.json", "example.json", "README.md", "run.py", "run.mjs"} | {
+    f"{name}.{to}" for name in FILES.values() for to in ("onnx", "pt2")
+}
 
 
 def export(subject: Subject, folder: str | Path, to: str = "onnx") -> Path:
@@ -62,23 +65,22 @@ def export(subject: Subject, folder: str | Path, to: str = "onnx") -> Path:
 
 
 def _fill(subject: Subject, folder: Path, to: str) -> None:
-    graphs: dict[str, nn.Module] = {"batch": BatchGraph(subject).eval()}
+    graphs: dict[str, BatchGraph | StepGraph | AskGraph] = {"batch": BatchGraph(subject).eval()}
     if streams(subject):
         graphs["step"] = StepGraph(subject).eval()
-    files: dict[str, tuple[Path, nn.Module]] = {}
-    for name, graph in graphs.items():
-        assert isinstance(graph, BatchGraph | StepGraph)
-        path = folder / f"{'model' if name == 'batch' else 'step'}.{to}"
+        if asks(subject):
+            graphs["ask"] = AskGraph(subject).eval()
+    files = {name: (folder / f"{FILES[name]}.{to}", graph) for name, graph in graphs.items()}
+    for path, graph in files.values():
         program = traced(graph, graph.inputs)
         if to == "onnx":
-            save_onnx(program, path, graph.inputs, [batch_output(subject).name, *getattr(graph, "outputs", [])])
+            save_onnx(program, path, graph.inputs, graph.outputs)
         else:
             save_pt2(program, path)
-        files[name] = path, graph
     versions = {name: metadata.version(name) for name in PACKAGES} | {"opset": str(OPSET)} if to == "onnx" else {}
     about = description.describe(subject, files, versions)
     write_text(folder / "export.json", json_text(about))
-    write_text(folder / "example.json", json_text(description.example(subject, graphs)))
+    write_text(folder / "example.json", json_text(example(subject, graphs)))
     write_text(folder / "README.md", readme(about, to))
     shutil.copy(EXAMPLES / f"run_{to}.py", folder / "run.py")
     if to == "onnx":

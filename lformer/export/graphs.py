@@ -7,8 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from lformer.batch import IrregularBatch
+from lformer.export.answering import Answering
 from lformer.export.ports import Port
-from lformer.export.subject import Subject, classes_of
+from lformer.export.subject import Subject
+from lformer.nn.ensemble import Ensemble
+from lformer.nn.lformer import LFormer
 from lformer.panel.missing import read_marks
 
 
@@ -36,24 +39,6 @@ class Reading(nn.Module):
         return missing
 
 
-class Answering(nn.Module):
-    """What a model puts out -> what a user gets: probabilities, or numbers in the units of the targets."""
-
-    def __init__(self, subject: Subject) -> None:
-        super().__init__()
-        task = subject.task_
-        self.classes = classes_of(subject) is not None
-        self.shift: Tensor
-        self.scale: Tensor
-        self.register_buffer("shift", torch.tensor(list(task.shift) or [0.0], dtype=torch.float64))
-        self.register_buffer("scale", torch.tensor(list(task.scale) or [1.0], dtype=torch.float64))
-
-    def forward(self, output: Tensor) -> Tensor:
-        """(..., O) -> (..., O) float64"""
-        output = output.double()
-        return torch.softmax(output, dim=-1) if self.classes else self.shift + self.scale * output
-
-
 class BatchGraph(nn.Module):
     """B series of up to L rows, and Q times at which answers are wanted, if the model is asked at times.
 
@@ -65,12 +50,23 @@ class BatchGraph(nn.Module):
         self.reading, self.answering = Reading(subject), Answering(subject)
         self.model = subject.model_
         self.asks = subject.model_.config.answer == "query"
-        self.inputs = batch_inputs(subject)
+        self.inputs = [*batch_inputs(subject), *self.answering.inputs()]
+        place: dict[str, tuple[str, ...]] = {"series": (), "step": ("length",), "query": ("queries",)}
+        self.outputs = self.answers = self.answering.outputs("batch", *place[subject.model_.config.answer])
 
-    def forward(self, *inputs: Tensor) -> Tensor:
-        """(B, O), (B, L, O) or (B, Q, O)"""
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """(B, O), (B, L, O) or (B, Q, O), and what else the model says"""
         given = {port.name: tensor for port, tensor in zip(self.inputs, inputs, strict=True)}
-        return self.answering(self.model(self.batch(given)))
+        batch = self.batch(given)
+        ahead = size = None
+        if self.answering.needs_ahead:
+            assert batch.query_times is not None
+            ahead = batch.query_times - batch.times.amax(dim=1, keepdim=True)
+        # Not an attribute: `torch.export` confuses the weights of a module that has two names.
+        first = self.model.models[0] if isinstance(self.model, Ensemble) else self.model
+        if self.answering.needs_size and first.rows.own is not None:
+            size = _own_size(first, batch)
+        return self.answering(self.model(batch), given.get("coverage"), ahead, size)
 
     def batch(self, given: dict[str, Tensor]) -> IrregularBatch:
         """The series as a model takes them."""
@@ -127,9 +123,9 @@ def batch_inputs(subject: Subject) -> list[Port]:
     return ports
 
 
-def batch_output(subject: Subject) -> Port:
-    """What the batch graph of a model gives."""
-    config = subject.model_.config
-    place: dict[str, tuple[str, ...]] = {"series": (), "step": ("length",), "query": ("queries",)}
-    what = "probabilities, in the order of `classes`" if classes_of(subject) is not None else "in the units of training"
-    return Port("answers", "float64", ("batch", *place[config.answer], config.outputs), what)
+def _own_size(model: LFormer, batch: IrregularBatch) -> Tensor:
+    """(B, 1, C) what counts as one deviation of series on their own scale, in that of training"""
+    own = model.rows(batch).own
+    assert own is not None
+    assert model.rows.own is not None
+    return model.rows.own.deviation(own)[:, None].double()

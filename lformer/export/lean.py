@@ -8,16 +8,20 @@
   as (1 - g_n) / ġ_n = 1/ġ_n - 1/ġ_{n-1}. Under the prefix norm 1/ġ grows as the time since the start, no faster.
 - Of the latest rows is kept what was known of each channel after them, and the observation that came next, which is
   filled in when it comes: so the line between neighbours is looked up, not searched for.
+- A model that is asked at times leaves out rows in which nothing was observed, as `predict` does: over no interval,
+  u = 0, and memory, total and growth stay as they are to the last digit; the rest is kept by hand.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lformer.distributions import from_raw
 from lformer.export.ports import Port
 from lformer.nn.lformer import LFormer
 from lformer.nn.mixer import LiquidMixer, SwiGLU
@@ -46,19 +50,8 @@ class LeanMixer(nn.Module):
         H, K = time.heads, time.width // time.heads
         self.heads, self.name = H, name
         self.time_norm, self.channel_norm, self.up = mixer.time_norm, mixer.channel_norm, channel.up
-        self.project = nn.Linear(time.width, 4 * time.width + H)  # of each head in turn: q, v, k, o and the gate
-        parts = (
-            (time.query, 1.0),
-            (time.value, 1.0),
-            (time.key, 1 / math.sqrt(K)),
-            (time.output_gate, 1.0),
-            (time.gate, 1.0),
-        )
-        with torch.no_grad():
-            self.project.weight.copy_(
-                torch.cat([(m.weight * scale).unflatten(0, (H, -1)) for m, scale in parts], 1).flatten(0, 1)
-            )
-            self.project.bias.copy_(torch.cat([m.bias.unflatten(0, (H, -1)) for m, _ in parts], 1).flatten())
+        layers, key_scale = [time.output_gate, time.query, time.value, time.key, time.gate], 1 / math.sqrt(K)
+        self.project = by_heads(layers, H, [1, 1, 1, key_scale, 1])
         self.mix, self.down = (nn.Buffer(m.weight.detach().T.contiguous()) for m in (time.mix, channel.down))
         mu = time.mu().detach().double().expand(H)[:, None, None]
         self.mu, self.rest = nn.Buffer(mu), nn.Buffer(1 - mu)
@@ -72,23 +65,25 @@ class LeanMixer(nn.Module):
             for part, shape in shapes.items()
         ]
 
-    def forward(self, x: Tensor, gap: Tensor, state: State, after: State) -> Tensor:
-        """(B, D), (B, 1, 1, 1) -> (B, D)"""
+    def forward(self, x: Tensor, gap: Tensor, informed: Tensor | None, state: State, after: State) -> Tensor:
+        """(B, D), (B, 1, 1, 1), (B, 1) bool -> (B, D); a row that is not informed has no gap"""
         H, D = self.heads, x.shape[1]
         mine = {part: state[f"{self.name}_{part}"] for part in ("memory", "total", "gate", "growth")}
         K = D // H
-        heads, gates = self.project(self.time_norm(x)).reshape(-1, H, 1, 4 * K + 1).split([3 * K, K + 1], dim=3)
-        q, v, k = heads.double().split(K, dim=3)
-        opened, gate = torch.sigmoid(gates).split([K, 1], dim=3)
-        gate = gate.double()
+        opened, heads = self.project(self.time_norm(x)).reshape(-1, H, 1, 4 * K + 1).split([K, 3 * K + 1], dim=3)
+        q, v, k, gate = heads.double().split([K, K, K, 1], dim=3)
+        gate = torch.sigmoid(gate)
         u = gap * (mine["gate"] + self.rest * gate)
         total = mine["total"] + u
         growth = mine["growth"] * torch.exp(u / total)  # 1/ġ
-        memory = mine["memory"] + (k * (growth - mine["growth"])).reshape(-1, H, K, 1) * v
+        memory = mine["memory"] + (k * (growth - mine["growth"])).mT @ v  # a runtime joins transposing and product
         y = (q @ memory / growth).float()
-        x = torch.addmm(x, (opened * y).reshape(-1, D), self.mix)
+        x = torch.addmm(x, (torch.sigmoid(opened) * y).reshape(-1, D), self.mix)
         left, right = self.up(self.channel_norm(x)).chunk(2, dim=1)
-        fresh = {"memory": memory, "total": total, "gate": self.mu * gate, "growth": growth}
+        earlier = self.mu * gate
+        if informed is not None:
+            earlier = torch.where(informed[..., None, None], earlier, mine["gate"])
+        fresh = {"memory": memory, "total": total, "gate": earlier, "growth": growth}
         after |= {f"{self.name}_{part}": tensor for part, tensor in fresh.items()}
         return torch.addmm(x, F.silu(left) * right, self.down)
 
@@ -105,17 +100,20 @@ class LeanStep(nn.Module):
         super().__init__()
         config, rows = model.config, model.rows
         C, self.channels, self.neighbours, self.prefix = config.inputs, config.inputs, config.neighbours, prefix
-        self.series, self.answer_width = config.answer == "series", config.width
+        self.series, self.asks, self.answer_width = config.answer == "series", config.answer == "query", config.width
+        self.outputs, self.distribution = config.outputs, config.distribution
         self.last_part = config.pooling == "mean_last_max"
         self.shift, self.scale = nn.Buffer(rows.shift.double()), nn.Buffer(1 / rows.scale.double())
         self.bounded = bool(torch.isfinite(rows.low).any() or torch.isfinite(rows.high).any())
         self.low, self.high = (nn.Buffer(x.double()) for x in (rows.low, rows.high))
         interval = rows.interval.double()
-        self.pace, self.span = nn.Buffer(1 / interval), nn.Buffer(-rows.span.double() / interval)
+        self.interval, self.span = nn.Buffer(interval), nn.Buffer(-rows.span.double() / interval)
         self.first = nn.Buffer(model.typical_first(torch.float64) / interval)
         self.steps = nn.Buffer(torch.tensor(offsets(self.neighbours, causal=True), dtype=torch.float64)[:, None])
+        self.waiting = nn.Buffer(torch.tensor([2 * LOWEST] * 2 * C + [NEVER] * 2 * C, dtype=torch.float64))
         self.mixers = nn.ModuleList(LeanMixer(mixer, f"{prefix}layer{n}") for n, mixer in enumerate(model.blocks))
         self.head, self.summaries, self.trees = model.head, model.summaries, model.trees
+        self.guesses, self.clock = model.persistence is not None, model.embedder.time
         embedder = model.embedder.value
         assert isinstance(embedder, nn.Sequential)
         self.embed, self.after_embed = _folded(embedder[0], C, rows.span.double() / interval), embedder[1:]
@@ -134,9 +132,10 @@ class LeanStep(nn.Module):
             found.append(("sum", "float64", (D,), 0.0))
             if self.last_part:
                 found.append(("greatest", "float32", (D,), LOWEST))
+        if self.summaries is not None or self.guesses:
+            found += [("values_sum", "float64", (C,), 0.0), ("values_seen", "float64", (C,), 0.0)]
         if self.summaries is not None:
             found += [
-                ("values_sum", "float64", (C,), 0.0), ("values_seen", "float64", (C,), 0.0),
                 ("values_squares", "float64", (C,), 0.0), ("values_first", "float64", (C,), 0.0),
                 ("values_least", "float64", (C,), -LOWEST), ("values_greatest", "float64", (C,), LOWEST),
             ]  # fmt: skip
@@ -145,12 +144,12 @@ class LeanStep(nn.Module):
 
     def forward(
         self, values: Tensor, missing: Tensor, stamps: Tensor, static: Tensor | None, marks: Tensor | None, state: State
-    ) -> tuple[Tensor, State]:
-        """(B, C), (B, C) bool, (B, 1), (B, S), (B, M) -> (B, O) and the new state"""
+    ) -> tuple[Tensor | None, State]:
+        """(B, C), (B, C) bool, (B, 1), (B, S), (B, M) -> (B, P O), None if it is asked at times, and the new state"""
         was = {name.removeprefix(self.prefix): tensor for name, tensor in state.items()}
         is_first = was["rows"] == 0
         start = torch.where(is_first, stamps, was["start"])
-        now = (stamps - start) * self.pace
+        now = (stamps - start) / self.interval
         if self.bounded:
             values = torch.minimum(torch.maximum(values, self.low), self.high)
         values = (values - self.shift) * self.scale
@@ -164,14 +163,40 @@ class LeanStep(nn.Module):
         row = torch.cat(parts, dim=1).float()
         known = [x for x in (static, marks) if x is not None]
         x = self.after_embed(self.embed(torch.cat([row, *known], dim=1) if known else row))
-        gap = torch.where(is_first, self.first, gap)[..., None, None]
+        if self.clock is not None:
+            x = x + self.clock(now).squeeze(1)
+        gap = torch.where(is_first, self.first, gap)
+        if self.guesses or self.summaries is not None:
+            exact, seen = torch.where(missing, 0, values), (~missing).double()
+            after |= {"values_sum": was["values_sum"] + exact, "values_seen": was["values_seen"] + seen}
+        informed = None
+        if self.asks:
+            informed = ~missing.all(dim=1, keepdim=True)
+            gap = torch.where(informed, gap, 0)
+            for name in ("rows", "start", "time", *(("recent", "recent_times") if self.neighbours else ())):
+                kept = informed if after[name].ndim == 2 else informed[..., None]
+                after[name] = torch.where(kept, after[name], was[name])
         inner: State = {}
         for mixer in self.mixers:
-            x = mixer(x, gap, state, inner)
-        answer = self.head(self._pooled(x, was, after) if self.series else x)
+            x = mixer(x, gap[..., None, None], informed, state, inner)
+        told = None if self.asks else self._answer(x, values, missing, latest, static, was, after)
+        return told, {f"{self.prefix}{name}": tensor for name, tensor in after.items()} | inner
+
+    def _answer(
+        self,
+        x: Tensor,
+        values: Tensor,
+        missing: Tensor,
+        latest: Tensor,
+        static: Tensor | None,
+        was: State,
+        after: State,
+    ) -> Tensor:
+        """(B, D) -> (B, P O)"""
+        answer: Tensor = self.head(self._pooled(x, was, after) if self.series else x)
         if self.summaries is not None:
             answer = self._summarised(answer, values, missing, latest, static, was, after)
-        return answer, {f"{self.prefix}{name}": tensor for name, tensor in after.items()} | inner
+        return from_raw(self.distribution, answer[:, : self.outputs], answer[:, self.outputs :])
 
     def _around(
         self, now: Tensor, values: Tensor, missing: Tensor, latest: Tensor, when: Tensor, was: State, after: State
@@ -179,17 +204,17 @@ class LeanStep(nn.Module):
         """(B, count · C) what each channel did some intervals ago, compared with its latest value."""
         C = self.channels
         new = [torch.where(missing, NEVER, values), torch.where(missing, NEVER, now)]
-        came = torch.cat([*new, *new], dim=1)[:, None]
+        came = torch.cat([latest, when, *new], dim=1)[:, None]
         recent = torch.where(was["recent"] == NEVER, came, was["recent"])  # those that waited for an observation
         later = was["recent_times"][:, :, 1:]  # the first row is looked at also where all are too late
         now = now[..., None]
         asked = now + self.steps  # (B, count, 1)
-        row = (later <= asked).sum(dim=2)
-        found = recent.gather(1, row[..., None].expand(-1, -1, 4 * C))
+        row = (later <= asked).sum(dim=2, keepdim=True)
+        found = recent.gather(1, row.expand(-1, -1, 4 * C))
         before, at, following, then = found.split(C, dim=2)
         reach = then - at
         line = before + ((asked - at) / reach).clamp(min=0) * (following - before)
-        fresh = F.pad(torch.cat([latest, when], dim=1), (0, 2 * C), value=NEVER)[:, None]
+        fresh = torch.maximum(came, self.waiting)  # what comes next is not known yet
         after["recent"] = torch.cat([recent[:, 1:], fresh], dim=1)
         after["recent_times"] = torch.cat([later, now], dim=2)
         return torch.where(reach < NEVER / 2, line - latest[:, None], 0).flatten(1)
@@ -215,10 +240,8 @@ class LeanStep(nn.Module):
     ) -> Tensor:
         """(B, O) -> (B, O) with what `SummaryHead` adds, mixed with what `Trees` say."""
         assert self.summaries is not None
-        exact, seen = torch.where(missing, 0, values), (~missing).double()
+        exact = torch.where(missing, 0, values)
         after |= {
-            "values_sum": was["values_sum"] + exact,
-            "values_seen": was["values_seen"] + seen,
             "values_squares": was["values_squares"] + exact.square(),
             "values_first": torch.where(was["values_seen"] > 0, was["values_first"], exact),
             "values_least": torch.where(missing, was["values_least"], torch.minimum(was["values_least"], values)),
@@ -239,6 +262,16 @@ class LeanStep(nn.Module):
             return answer
         table = [torch.where(some, x, torch.nan).float() for x in about]
         return self.trees.mix(answer, torch.cat([*table, after["values_seen"].float(), *known], dim=1))
+
+
+def by_heads(layers: Sequence[nn.Linear], heads: int, scales: Sequence[float] | None = None) -> nn.Linear:
+    """One map in the place of several, whose outputs stand side by side for each head in turn."""
+    stacked = nn.Linear(layers[0].in_features, sum(layer.out_features for layer in layers))
+    weights = [m.weight * scale for m, scale in zip(layers, scales or [1.0] * len(layers), strict=True)]
+    with torch.no_grad():
+        stacked.weight.copy_(torch.cat([weight.unflatten(0, (heads, -1)) for weight in weights], 1).flatten(0, 1))
+        stacked.bias.copy_(torch.cat([m.bias.unflatten(0, (heads, -1)) for m in layers], 1).flatten())
+    return stacked
 
 
 def _folded(linear: nn.Module, C: int, span: Tensor) -> nn.Linear:

@@ -23,5 +23,9 @@ class Port(NamedTuple):
         shape = [sizes[axis] if isinstance(axis, str) else axis for axis in self.axes]
         return torch.ones(shape, dtype=DTYPES[self.dtype])
 
+    def next(self) -> Port:
+        """The same tensor of a state, after a step."""
+        return self._replace(name=f"next_{self.name}")
+
     def described(self) -> dict[str, Any]:
         return {"name": self.name, "dtype": self.dtype, "axes": list(self.axes), "about": self.about}

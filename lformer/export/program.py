@@ -29,7 +29,7 @@ def traced(graph: nn.Module, inputs: Sequence[Port]) -> torch.export.ExportedPro
 
 
 def save_onnx(
-    program: torch.export.ExportedProgram, path: Path, inputs: Sequence[Port], outputs: Sequence[str]
+    program: torch.export.ExportedProgram, path: Path, inputs: Sequence[Port], outputs: Sequence[Port]
 ) -> None:
     """Write one file, weights included; its free axes bear the names that the ports give them."""
     import onnx
@@ -39,7 +39,7 @@ def save_onnx(
     with _quietly():
         made: Any = torch.onnx.export(
             program, custom_translation_table=translations(), opset_version=OPSET, verbose=False,
-            input_names=[port.name for port in inputs], output_names=list(outputs),
+            input_names=[port.name for port in inputs], output_names=[port.name for port in outputs],
         )  # fmt: skip
     model = made.model_proto
     for value, port in zip(model.graph.input, inputs, strict=True):

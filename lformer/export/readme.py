@@ -11,6 +11,13 @@ PHASES = {
 }
 
 
+WHAT = {
+    "batch": "whole series",
+    "step": "one row of each series, and their states",
+    "ask": "at any times, from the states of series",
+}
+
+
 def readme(about: dict[str, Any], to: str) -> str:
     """The page, from what `export.json` holds."""
     needs = "numpy and onnxruntime" if to == "onnx" else "torch"
@@ -30,17 +37,23 @@ def readme(about: dict[str, Any], to: str) -> str:
     if about["calendar"].get("clock") or about["calendar"].get("harmonics"):
         parts.append(_marks(about["calendar"]))
     parts.append(_answers(about))
+    if about["distribution"] != "point" or about["calibration"] is not None:
+        parts.append(_sureness(about))
     if "step" in about["graphs"]:
         parts.append(_streams())
+    if "ask" in about["graphs"]:
+        parts.append(_asking())
     return "\n\n".join(parts) + "\n"
 
 
 def _graph(name: str, graph: dict[str, Any]) -> str:
-    what = "whole series" if name == "batch" else "one row of each series, and their states"
+    what = WHAT[name]
     lines = [f"## {graph['file']}: {what}", "| | name | type | axes | |", "|---|---|---|---|---|"]
     for kind in ("inputs", "outputs"):
         lines += [f"| {kind[:-1]} | {_port(port)} | {port['about']} |" for port in graph[kind]]
-    lines += [f"| state, out as `{port['next']}` | {_port(port)} | |" for port in graph.get("state", [])]
+    for port in graph.get("state", []):
+        kind = f"state, out as `{port['next']}`" if "next" in port else "state"
+        lines.append(f"| {kind} | {_port(port)} | |")
     lines.append("\nAn axis with a name may have any length, from 1 up.")
     return "\n".join([lines[0], "", *lines[1:]])
 
@@ -115,6 +128,44 @@ def _answers(about: dict[str, Any]) -> str:
             "never before it; the graph does not refuse what lies beyond, as `predict` does."
         )
     return text
+
+
+def _sureness(about: dict[str, Any]) -> str:
+    parts = ["## How sure\n"]
+    if about["distribution"] == "gaussian":
+        parts.append("The model says a mean and, in `deviations`, the deviation of a normal distribution.")
+    elif about["distribution"] == "quantiles":
+        levels = ", ".join(f"{level:g}" for level in about["levels"])
+        parts.append(f"The model says a median and `quantiles`, along their last axis at the shares {levels}.")
+    calibration = about["calibration"]
+    if calibration is None:
+        parts.append("Nobody promises that they are right: this model was not calibrated.")
+        return "\n".join(parts)
+    what = (
+        "`sets` says of each class whether it is in; of series like those of calibration, the right one is in it with "
+        "the probability `coverage`, at least. `sets_by_class` promises the same for the series of each class. The "
+        "likeliest class is always in."
+        if about["classes"] is not None
+        else "Of series like those of calibration, the truth lies between `low` and `high` with the probability "
+        "`coverage`, at least. This is an average over series and times, for each number of an answer."
+    )
+    parts.append(
+        f"{what} It was calibrated on {calibration['series']} series. Coverage counts in thousandths; where that asks "
+        "for more series than there were, beyond `largest_coverage` in `export.json`, "
+        + ("sets hold all classes." if about["classes"] is not None else "intervals are infinite.")
+    )
+    if calibration["edges"]:
+        ends = ", ".join(f"{edge:g}" for edge in calibration["edges"])
+        parts.append(f"Intervals may widen with the time since the last row, in bins that meet at {ends}.")
+    return "\n".join(parts)
+
+
+def _asking() -> str:
+    return (
+        "## At any time\n\n`ask` takes of the state what its table names, and leaves it as it is: ask as often as you "
+        "like. An answer before the last row of a series, or before any, is NaN; to ask about the past, keep the state "
+        "of that time. Rows in which nothing was observed leave a state as it is."
+    )
 
 
 def _streams() -> str:

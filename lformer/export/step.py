@@ -1,11 +1,16 @@
-"""The step graph: one row of each of B series and their states in, answers and new states out."""
+"""The step graph: one row of each of B series and their states in, answers and new states out.
+
+Of a model that is asked at times, new states alone: the ask graph answers from these.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from lformer.export.graphs import Answering, Reading
+from lformer.distributions import mixture
+from lformer.export.answering import Answering
+from lformer.export.graphs import Reading
 from lformer.export.lean import LeanStep, State
 from lformer.export.ports import Port
 from lformer.export.subject import Subject, members_of
@@ -21,6 +26,7 @@ class StepGraph(nn.Module):
         super().__init__()
         models, config = members_of(subject), subject.model_.config
         self.reading, self.answering = Reading(subject), Answering(subject)
+        self.asks, self.distribution = config.answer == "query", config.distribution
         self.members = nn.ModuleList(
             LeanStep(one, f"member{n}_" if len(models) > 1 else "") for n, one in enumerate(models)
         )
@@ -33,11 +39,13 @@ class StepGraph(nn.Module):
             row.append(Port("static", "float32", ("batch", config.statics), "covariates, coded as `covariates` tells"))
         if config.marks:
             row.append(Port("marks", "float32", ("batch", config.marks), "of these stamps, as `calendar` tells"))
-        self.inputs = [*row, *(port for port, _ in self.state)]
-        self.outputs = [f"next_{port.name}" for port, _ in self.state]
+        self.rows = [*row, *([] if self.asks else self.answering.inputs())]
+        self.inputs = [*self.rows, *(port for port, _ in self.state)]
+        self.answers = [] if self.asks else self.answering.outputs("batch")
+        self.outputs = [*self.answers, *(port.next() for port, _ in self.state)]
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """(B, O), and the new state in the order of the old"""
+        """(B, O) and what else the model says, unless it is asked at times; the new state in the order of the old"""
         given: State = {port.name: tensor for port, tensor in zip(self.inputs, inputs, strict=True)}
         values, missing = given["values"], self.reading(given["values"])
         stamps = given["times"][:, None]
@@ -46,5 +54,8 @@ class StepGraph(nn.Module):
             answer, state = member(values, missing, stamps, given.get("static"), given.get("marks"), given)
             answers.append(answer)
             after |= state
-        output = answers[0] if len(answers) == 1 else torch.stack(answers).mean(dim=0)
-        return self.answering(output), *(after[port.name] for port, _ in self.state)
+        new = [after[port.name] for port, _ in self.state]
+        if self.asks:
+            return tuple(new)
+        output = answers[0] if len(answers) == 1 else mixture(self.distribution, torch.stack(answers))
+        return *self.answering(output, given.get("coverage")), *new

@@ -19,7 +19,10 @@ KINDS = {  # what each estimator answers, and the task it was trained on
     "LFormerInterpolator": "interpolate",
     "LFormerForecaster": "extrapolate",
 }
-STEP = {"rows": "carried", "embedder": "mlp", "time_embedding": "none", "gate_norm": "prefix", "persistence": "none"}
+STEP: dict[str, tuple[str, ...]] = {  # what a lean step knows of
+    "rows": ("carried",), "embedder": ("mlp",), "time_embedding": ("none", "relative"), "gate_norm": ("prefix",),
+    "persistence": ("none", "latest"),
+}  # fmt: skip
 
 
 class Subject(Protocol):
@@ -44,10 +47,19 @@ def classes_of(subject: Subject) -> list[Any] | None:
     return None if classes is None else classes.tolist()
 
 
+def calibration_of(subject: Subject) -> Any:
+    """The thresholds, if it is calibrated; else None."""
+    return getattr(subject, "calibration_", None)
+
+
 def streams(subject: Subject) -> bool:
-    """Whether there is a step graph: the model only looks back, and answers at rows."""
-    config = subject.model_.config
-    return config.causal and config.answer != "query"
+    """Whether there is a step graph: the model only looks back."""
+    return subject.model_.config.causal
+
+
+def asks(subject: Subject) -> bool:
+    """Whether it answers at times that are asked for, for which its streams have an ask graph."""
+    return subject.model_.config.answer == "query"
 
 
 def require_exportable(subject: Subject) -> None:
@@ -56,11 +68,6 @@ def require_exportable(subject: Subject) -> None:
     if KINDS.get(name) != task.name:
         raise ValueError(
             f"a {name} that was trained to {task.name} cannot be exported. Those that can are {', '.join(KINDS)}."
-        )
-    if config.distribution != "point":
-        raise ValueError(
-            f"this {name} also says how sure it is, by {config.distribution}, which graphs do not hold yet. Fit one "
-            "with uncertainty=None to export it; intervals by `calibrate` are made of point answers too."
         )
     classes = classes_of(subject)
     told = len(task.shift) if classes is None else len(classes)
@@ -72,9 +79,12 @@ def require_exportable(subject: Subject) -> None:
     for member in members_of(subject):
         for mixer in member.mixers:
             _require_usual(mixer)
-    changed = {key: getattr(config, key) for key, usual in STEP.items() if getattr(config, key) != usual}
+    changed = {key: getattr(config, key) for key, usual in STEP.items() if getattr(config, key) not in usual}
     if streams(subject) and changed:
-        raise ValueError(f"a step graph is for streaming models as estimators build them; this one has {changed}.")
+        raise ValueError(
+            f"a step graph is for streaming models as estimators build them; this one has {changed}. Fit it with "
+            f"{name}(streaming=True), or build its model with {STEP}."
+        )
 
 
 def _require_usual(mixer: object) -> None:

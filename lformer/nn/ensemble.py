@@ -56,7 +56,7 @@ class Ensemble(nn.Module):
     def ask(self, times: Tensor, states: tuple[State, ...], marks: Tensor | None = None) -> Tensor:
         """(B, Q, O) at times, as `LFormer.ask`"""
         answers = [m.ask(times, state, marks) for m, state in zip(self.models, states, strict=True)]
-        return torch.stack(answers).mean(dim=0)
+        return mixture(self.config.distribution, torch.stack(answers))
 
     @property
     def models(self) -> list[LFormer]:

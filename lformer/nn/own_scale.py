@@ -21,6 +21,7 @@ SHRINK = 3.0  # observations that the spread of a typical series counts for
 LEAST = 1e-3  # of the typical spread: that of a series that never changes
 FAR = 10.0  # spreads of the middle half, or of a typical series, from the median: a value farther off counts as there
 ROUNDING = 1e-5  # in training deviations: values that differ by less are one
+STEADIEST = 0.02  # of the typical spread: intervals of series that never changed are as wide as if they had it
 HALF = 1.349  # between the quartiles of a normal distribution, in deviations
 
 
@@ -122,6 +123,10 @@ class OwnScale(nn.Module):
         assert marks is not None
         given = Observations(own.remove(values, observed, None), observed, marks.to(values.dtype))
         return own._replace(waves=self.season(given))
+
+    def deviation(self, own: Own) -> Tensor:
+        """(B, C) what counts as one deviation of a series in its intervals: its spread, unless it hardly changed"""
+        return torch.maximum(own.spread, STEADIEST * self.typical)
 
     def bounds(self, values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
         """(B, C) twice, beyond which a value of the series is taken for a mark or an error."""

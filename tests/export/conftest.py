@@ -68,6 +68,20 @@ FITTED: dict[str, Callable[[], Any]] = {
         X, NUMBERS
     ),
     "streaming forecaster": lambda: LFormerForecaster(horizon=5.0, streaming=True, extrapolate="warn", **SMALL).fit(X),
+    "streaming interpolator": lambda: LFormerInterpolator(
+        streaming=True, neighbours=3, missing_values={"2": -9.0}, **SMALL | {"depth": 2, "max_epochs": 3}
+    ).fit(X),
+    "ensemble of forecasters": lambda: LFormerForecaster(
+        horizon=5.0, streaming=True, members=2, uncertainty="gaussian", neighbours=2, **SMALL | {"max_epochs": 3}
+    ).fit(X),
+    "calibrated forecaster": lambda: (
+        LFormerForecaster(horizon=5.0, streaming=True, uncertainty="gaussian", **SMALL)
+        .fit(X)
+        .calibrate(series(list(range(4, 34)), seed=2))
+    ),
+    "bare forecaster": lambda: LFormerForecaster(
+        horizon=5.0, streaming=True, persistence=False, uncertainty="quantiles", **SMALL | {"max_epochs": 3}
+    ).fit(X),
 }
 
 

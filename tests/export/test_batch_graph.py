@@ -69,8 +69,8 @@ def test_onnxruntime_says_what_the_estimator_says(name: str, exported: Callable[
                 assert error.max() < 1e-5, (lengths, n)
 
 
-@pytest.mark.parametrize("name", ["numbers", "streaming forecaster"])
-def test_a_model_that_does_not_stream_row_by_row_has_no_step_graph(name: str, exported: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("name", ["numbers", "forecaster"])
+def test_a_model_that_does_not_stream_has_no_step_graph(name: str, exported: Callable[..., Path]) -> None:
     assert json.loads((exported(name) / "export.json").read_text())["graphs"].keys() == {"batch"}
     assert not (exported(name) / "step.onnx").exists()
 

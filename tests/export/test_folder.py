@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from export.conftest import SMALL, X, fitted
+from export.conftest import SCALE, SMALL, X, fitted
 from typer.testing import CliRunner
 
 from lformer import LFormerClassifier, LFormerRegressor, Panel
 from lformer.cli import app
 from lformer.estimators import LFormerPretrainer
-from lformer.export.description import initial
+from lformer.export.example import initial
 from lformer.export.graphs import BatchGraph
 from lformer.export.step import StepGraph
 
@@ -44,9 +45,13 @@ def run_alone(folder: Path, tmp_path: Path, without: tuple[str, ...]) -> dict[st
 
 def agree(found: dict[str, Any], folder: Path) -> None:
     told = json.loads((folder / "example.json").read_text())
-    assert np.abs(np.array(found["answers"]) - np.array(told["answers"])).max() < 1e-5
-    if "step_answers" in told:
-        assert np.abs(np.array(found["step_answers"]) - np.array(told["step_answers"])).max() < 1e-5
+    assert found.keys() - {"classes"} == told.keys() - {"inputs", "sha256"}
+    for name in told.keys() - {"inputs", "sha256"}:
+        one, other = (np.array(x, float) for x in (found[name], told[name]))  # null becomes NaN
+        assert (np.isnan(one) == np.isnan(other)).all()
+        if "query_times" in told["inputs"]:
+            one, other = one / SCALE, other / SCALE  # in deviations of the channels
+        assert np.nanmax(np.abs(one - other)) < 1e-5, name
 
 
 def test_the_example_runs_without_torch(exported: Callable[..., Path], tmp_path: Path) -> None:
@@ -57,7 +62,24 @@ def test_the_example_runs_without_torch(exported: Callable[..., Path], tmp_path:
     agree(found, folder)
 
 
-@pytest.mark.parametrize("name", ["stream", "points"])
+def test_the_example_of_a_model_that_is_asked_runs_without_torch(exported: Callable[..., Path], tmp_path: Path) -> None:
+    """Row by row it says at the query times what it says of the whole series, with intervals."""
+    pytest.importorskip("onnxruntime", reason="runs with the extra `export`")
+    folder = exported("calibrated forecaster")
+    found = run_alone(folder, tmp_path, without=("torch", "lformer", "pandas", "sklearn"))
+    agree(found, folder)
+    for name in ("answers", "deviations", "low", "high"):
+        assert (np.abs(np.array(found[f"ask_{name}"]) - found[name][0]) / SCALE).max() < 1e-5
+    about = json.loads((folder / "export.json").read_text())
+    assert about["calibration"]["series"] == len(X)
+    assert [port["name"] for port in about["graphs"]["ask"]["outputs"]] == ["answers", "deviations", "low", "high"]
+    assert {port["name"] for port in about["graphs"]["ask"]["state"]} <= {
+        port["name"] for port in about["graphs"]["step"]["state"]
+    }
+    assert "between `low` and `high` with the probability `coverage`" in (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["stream", "points", "calibrated forecaster"])
 def test_the_archive_of_torch_runs_without_lformer(name: str, exported: Callable[..., Path], tmp_path: Path) -> None:
     folder = exported(name, "pt2")
     agree(run_alone(folder, tmp_path, without=("lformer", "pandas", "sklearn", "onnxruntime")), folder)
@@ -122,7 +144,7 @@ def test_dates_and_covariates_are_coded_as_the_description_says(tmp_path: Path) 
         }  # fmt: skip
         assert [port["name"] for port in about["graphs"]["batch"]["inputs"]] == list(given)
         with torch.no_grad():
-            found = graph(*map(torch.tensor, given.values())).numpy()[0]
+            found = graph(*map(torch.tensor, given.values()))[0].numpy()[0]
         assert np.abs(found - model.predict(panel[n : n + 1])).max() < 1e-5
 
 
@@ -151,9 +173,10 @@ def test_what_cannot_be_exported_is_refused_in_words(tmp_path: Path) -> None:
     model.model_.mixers[0].channel_mixer = torch.nn.Identity()
     with pytest.raises(ValueError, match="not the usual mixer"):
         model.export(tmp_path / "model")
-    sure = LFormerRegressor(uncertainty="gaussian", members=1, **SMALL).fit(X, np.arange(len(X)) % 5)
-    with pytest.raises(ValueError, match="how sure it is, by gaussian, which graphs do not hold yet"):
-        sure.export(tmp_path / "model")
+    stream = LFormerRegressor(streaming=True, members=1, **SMALL).fit(X, np.arange(len(X)) % 5)
+    stream.model_.config = replace(stream.model_.config, gate_norm="none")
+    with pytest.raises(ValueError, match=r"this one has {'gate_norm': 'none'}\. Fit it with LFormerRegressor"):
+        stream.export(tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 

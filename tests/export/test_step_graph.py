@@ -11,7 +11,7 @@ import pytest
 import torch
 from export.conftest import fitted, series
 
-from lformer.export.description import initial
+from lformer.export.example import initial
 from lformer.export.program import save_onnx, traced
 from lformer.export.step import StepGraph
 
@@ -72,7 +72,7 @@ def test_onnxruntime_streams_as_the_estimator_does(name: str, tmp_path: Path) ->
     onnxruntime = pytest.importorskip("onnxruntime", reason="runs with the extra `export`")
     model = fitted(name)
     graph = StepGraph(model).eval()
-    save_onnx(traced(graph, graph.inputs), tmp_path / "step.onnx", graph.inputs, ["answers", *graph.outputs])
+    save_onnx(traced(graph, graph.inputs), tmp_path / "step.onnx", graph.inputs, graph.outputs)
     running = onnxruntime.InferenceSession(tmp_path / "step.onnx", providers=["CPUExecutionProvider"])
 
     def step(values: Any, times: Any, state: dict[str, Any]) -> Any:
