@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
 from lformer import devices, scaling
-from lformer.estimators.budget import budget, earliest, members, warn_if_unfinished
+from lformer.estimators.budget import ALONE, budget, earliest, members, warn_if_unfinished
 from lformer.estimators.devices import check_devices, choose, placed
 from lformer.estimators.display import fitted_table
 from lformer.estimators.eval_set import joined, named
@@ -96,7 +96,8 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         dropout: in training, share of the numbers inside the model that are set to 0.
         members: models trained apart, each with its own validation part, that answer together by their mean. Five cost
             five times as much, shared among the cores of a CPU, and are nearly always better than one. "auto" is 3 for
-            fewer than 100 series, and 1 for more, for streams, and if `max_epochs` is given.
+            fewer than 100 series (of an `LFormerPointClassifier` 2,000), and 1 for more, for streams, and if
+            `max_epochs` is given.
         lr: largest learning rate; it rises to this, then falls to 0 by the end of training.
         batch_size: series per step; at most a third of the training series.
         max_epochs: passes over the training series. None counts in steps: about 1,000 for few series, which are then
@@ -157,6 +158,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     autosave: str | None = None
 
     _times: ClassVar[int] = 1  # as many steps as others take
+    _alone: ClassVar[int] = ALONE  # from so many series on, one model is enough
     # Of the series of the last `fit`, how many at the end were its `eval_set` and only validated; not saved.
     _held: int = field(default=0, init=False)
 
@@ -384,7 +386,9 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
 
     def _members(self, series: int) -> int:
         """How many models answer together, trained on so many series."""
-        return members(series, self.max_epochs, self.streaming) if self.members == "auto" else self.members
+        if self.members == "auto":
+            return members(series, self.max_epochs, self.streaming, self._alone)
+        return self.members
 
     def _training(self, series: int = 1) -> TrainConfig:
         """How to train on so many series."""

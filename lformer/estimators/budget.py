@@ -14,7 +14,7 @@ EPOCHS = 40  # passes over the series, if that is neither too little nor too muc
 LEAST, MOST = 1000, 2500  # steps in all; but every series is seen PASSES times
 PASSES = 3
 GROUPS = 3  # batches in a pass at least, so that few series do not come all at once
-MEMBERS, ALONE = 3, 100  # models that answer together, for fewer than how many series; more are told by one alone
+MEMBERS, ALONE = 3, 100  # models that answer together, for fewer than how many series; more are left to one alone
 FEW = 30  # validation series that do not tell an early epoch from a good one: none of the first half is chosen
 LATE, GAIN = 0.1, 0.02  # a run that gained more than this share of all its gain in its last epochs had not converged
 
@@ -44,8 +44,8 @@ def budget(series: int, batch_size: int, max_epochs: int | None, times: int = 1)
     return Budget(epochs, 1 if epochs * steps >= times * LEAST else -(-times * LEAST // epochs), batch_size)
 
 
-def members(series: int, max_epochs: int | None, streaming: bool) -> int:
-    """How many models answer together, if nobody says: of few series each one learns something else.
+def members(series: int, max_epochs: int | None, streaming: bool, alone: int = ALONE) -> int:
+    """How many models answer together, if nobody says: of fewer than `alone` series each one learns something else.
 
     One if the user counts epochs, and in a stream, which would take longer for every row.
 
@@ -53,7 +53,7 @@ def members(series: int, max_epochs: int | None, streaming: bool) -> int:
         >>> members(50, None, False), members(50, 20, False), members(5440, None, False)
         (3, 1, 1)
     """
-    return MEMBERS if series < ALONE and max_epochs is None and not streaming else 1
+    return MEMBERS if series < alone and max_epochs is None and not streaming else 1
 
 
 def earliest(epochs: int, held: float, max_epochs: int | None) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -52,7 +52,9 @@ class LFormerPointClassifier(ClassSettings, _PointEstimator, SetEstimator):
         True
     """
 
+    members: int | Literal["auto"] = "auto"
     _times: ClassVar[int] = 2  # rows are many: their accuracy goes on rising for longer
+    _alone: ClassVar[int] = 2000  # the rows of a series are alike: it takes many series to know them all
 
     @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> Self:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from lformer import LFormer, LFormerClassifier, tasks
+from lformer import LFormer, LFormerClassifier, LFormerPointClassifier, LFormerPointRegressor, tasks
 from lformer.estimators import budget as module
 from lformer.estimators.base import members_of
 from lformer.estimators.budget import LEAST, MEMBERS, MOST, PASSES, budget, warn_if_unfinished
@@ -68,6 +68,15 @@ def test_fit_trains_few_series_for_many_steps(monkeypatch: pytest.MonkeyPatch) -
         assert isinstance(LFormerClassifier(**small, **alone).fit(X, y).model_, LFormer)
     with pytest.raises(ValueError, match='members must be "auto" or a whole number greater than 0; got 0'):
         LFormerClassifier(members=0).fit(X, y)
+
+
+def test_rows_are_told_by_several_models_up_to_many_series() -> None:
+    classifier = LFormerPointClassifier()
+    assert [classifier._members(series) for series in (50, 1999, 2000)] == [3, 3, 1]
+    assert [LFormerPointRegressor()._members(series) for series in (50, 2000)] == [1, 1]
+    assert [LFormerClassifier()._members(series) for series in (99, 100)] == [3, 1]
+    for alone in ({"members": 1}, {"max_epochs": 2}, {"streaming": True}):
+        assert LFormerPointClassifier(**alone)._members(50) == 1
 
 
 def test_what_is_drawn_anew_is_trained_on_for_longer_but_many_series_are_not() -> None:
