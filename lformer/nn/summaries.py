@@ -86,7 +86,9 @@ def about(known: Known, seen: Seen) -> list[Tensor]:
     """Latest, mean, least, greatest, deviation and change of each channel, (B, C) each; anything where none was seen"""
     count = known.seen.clamp(min=1)
     mean = known.total / count
-    deviation = (seen.squares / count - mean.square()).clamp(min=0).sqrt()
+    variance = seen.squares / count - mean.square()
+    spread = variance > 0  # of a single value it is 0, where a root has no gradient
+    deviation = torch.where(spread, torch.where(spread, variance, 1).sqrt(), 0)
     return [known.latest, mean, seen.least, seen.greatest, deviation, known.latest - seen.first]
 
 

@@ -142,6 +142,19 @@ def test_series_on_their_own_scale_are_explained_by_leaving_out() -> None:
         explain(model, X, 0, at=40.0, output="k", method="integrated-gradients")
 
 
+def test_summaries_of_a_channel_that_was_observed_once_have_a_gradient() -> None:
+    X = records(seed=6)
+    model = fitted(LFormerClassifier, X, summaries=True, trees=False, max_epochs=4, lr=0.02)
+    times, values = X[2]
+    once = np.where(np.arange(len(times))[:, None] == np.argmax(~np.isnan(values), axis=0), values, np.nan)
+    one = Panel.from_list([(times, once)], ids=X.ids[2:3].tolist(), channels=X.channels, static=X.static)
+    assert (np.sum(~np.isnan(once), axis=0) <= 1).all()
+    found = explain(model, one, 0)
+    assert found.method == "integrated-gradients"
+    assert np.isfinite(found.table["contribution"]).all()
+    assert found.table["contribution"].sum() == pytest.approx(found.answer - found.baseline, abs=0.02)
+
+
 def test_models_with_trees_have_no_gradients_to_integrate() -> None:
     X = records(seed=6)
     model = fitted(LFormerClassifier, X, summaries=True, trees=True)
