@@ -79,7 +79,7 @@ class BracketField(nn.Module):
         return log_ode(self.fields, h, drive[..., :d], areas)
 
     def fields(self, points: Tensor) -> Tensor:
-        """(*, d, D) -> (*, d, D), field a at point a, without those of other fields there."""
+        """(*, d, D) -> (*, d, D), field a at point a, without those of other fields there; or all at one point."""
         weight = self.last.weight.unflatten(0, (self.dimensions, self.width))  # (d, D, inner)
         bias = self.last.bias.unflatten(0, (self.dimensions, self.width))
         return torch.tanh(torch.einsum("...ai,ahi->...ah", self.hidden(points), weight) + bias)
@@ -97,19 +97,20 @@ def log_ode(fields: Fields, h: Tensor, first: Tensor, areas: Tensor | None) -> T
     direction alone.
 
     Args:
-        fields: field a at point a, (*, d, D) -> (*, d, D).
+        fields: field a at point a, (*, d, D) -> (*, d, D), or all of them at one point, (*, 1, D) -> (*, d, D).
         h: (*, D).
         first: (*, d), level 1.
         areas: (*, d, d), level 2, antisymmetric, or None for level 1 alone.
     """
-    here = h[..., None, :].repeat_interleave(first.shape[-1], dim=-2)  # (*, d, D)
-    f = fields(here)
+    here = h[..., None, :]
+    f = fields(here)  # (*, d, D)
     moved = (first[..., None] * f).sum(dim=-2)
     if areas is None:
         return moved
     directions = areas.transpose(-1, -2) @ f  # (*, d, D)
     _load_forward_mode()
-    turned: Tensor = torch.func.jvp(fields, (here,), (directions,))[1]
+    points = here.repeat_interleave(first.shape[-1], dim=-2)
+    turned: Tensor = torch.func.jvp(fields, (points,), (directions,))[1]
     return moved + turned.sum(dim=-2)
 
 
