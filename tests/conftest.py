@@ -1,5 +1,6 @@
 """What holds for all tests: order, random numbers, memory that is NaN until written, products as they were."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -35,6 +36,17 @@ def brief_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Estimators that are not told how long train as briefly as a test can bear; budgets have tests of their own."""
     monkeypatch.setattr("lformer.estimators.budget.LEAST", 80)
     monkeypatch.setattr("lformer.estimators.budget.MEMBERS", 1)
+
+
+@pytest.fixture
+def signals_as_in_a_terminal() -> Iterator[None]:
+    """A suite that a shell started in the background ignores Ctrl-C, and so would all that it starts."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)

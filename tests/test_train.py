@@ -40,6 +40,8 @@ from lformer.train import (
     seeded,
 )
 
+pytestmark = pytest.mark.usefixtures("signals_as_in_a_terminal")
+
 CONFIG = recipe("spiral-0.02").config(data.load("spiral-0.02").spec)
 TASK = tasks.trajectory()
 
@@ -349,17 +351,6 @@ def test_products_are_rounded_on_a_gpu_alone_and_only_during_the_run(
 
 
 # --- interruptions ---
-
-
-@pytest.fixture(autouse=True)
-def signals_as_in_a_terminal() -> Iterator[None]:
-    """A suite that a shell started in the background ignores Ctrl-C, and Python then raises nothing."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 def interrupt(after: int, by: int = signal.SIGINT) -> Report:

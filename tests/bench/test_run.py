@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -295,17 +295,6 @@ def test_the_engine_reports_a_process_that_dies_without_a_word(tmp_path: Path, m
 
 
 # --- signals ---
-
-
-@pytest.fixture
-def signals_as_in_a_terminal() -> Iterator[None]:
-    """A suite that a shell started in the background ignores Ctrl-C, and so would all it starts."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.mark.slow

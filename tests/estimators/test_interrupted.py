@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
@@ -98,15 +97,7 @@ def interrupting(epoch: int, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, 
     return weights
 
 
-@pytest.fixture
-def ctrl_c() -> Iterator[None]:
-    """SIGINT as Python handles it, even where the shell that began the tests ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.usefixtures("signals_as_in_a_terminal")
 @pytest.mark.parametrize("members", [1, 2])
 def test_ctrl_c_is_a_keyboard_interrupt_with_the_best_model_so_far(
     members: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -125,7 +116,7 @@ def test_ctrl_c_is_a_keyboard_interrupt_with_the_best_model_so_far(
     assert same(answers(load(folder), X), answers(error.value.estimator, X))
 
 
-@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.usefixtures("signals_as_in_a_terminal")
 def test_the_weights_after_ctrl_c_are_those_of_the_best_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     X = records()
     training = LFormerRegressor._training

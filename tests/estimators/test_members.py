@@ -79,9 +79,8 @@ def test_one_that_fails_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(begun) < 9
 
 
-@pytest.mark.usefixtures("threads")
+@pytest.mark.usefixtures("threads", "signals_as_in_a_terminal")
 def test_ctrl_c_reaches_members_in_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     real, sent = training.fit, []
 
     def fit(model: Any, *args: Any, report: Any, **kwargs: Any) -> Any:
@@ -96,11 +95,8 @@ def test_ctrl_c_reaches_members_in_other_threads(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(training, "fit", fit)
     X = records()
     endless = LFormerRegressor(**SMALL | {"members": 5, "max_epochs": 1500, "patience": None})
-    try:
-        with pytest.raises(InterruptedFit, match="best model so far") as error:
-            endless.fit(X, targets(LFormerRegressor, X))
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(InterruptedFit, match="best model so far") as error:
+        endless.fit(X, targets(LFormerRegressor, X))
     assert error.value.estimator is not None
     assert 1 <= len(members_of(error.value.estimator.model_)) < 5
     assert 3 <= error.value.estimator.n_iter_ < 1500

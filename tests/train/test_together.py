@@ -142,6 +142,7 @@ def test_an_explosion_has_its_history() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("signals_as_in_a_terminal")
 def test_an_interrupted_run_leaves_its_best_epoch_in_the_model(tmp_path: Path, capsys: Any) -> None:
     def interrupt(row: dict[str, float]) -> None:
         if row["epoch"] == 1:
