@@ -41,6 +41,10 @@ def main(folder: Path, rank: int, size: int) -> None:
         told = {"kind": type(error).__name__, "words": str(error), "trace": traceback.format_exc()}
         voice.say(error={**told, "echo": _of_the_others(error), "at": time.time()})
         os._exit(1)  # without a farewell to the others, for whom it might wait
+    # All is said and written. At an ordinary end threads of the group may outlive what they belong to, which aborts.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _work(folder: Path, rank: int, size: int, voice: _Voice) -> None:
