@@ -7,8 +7,9 @@ import platform
 import resource
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -31,6 +32,9 @@ from lformer.evaluate import evaluate
 from lformer.ops.checks import skip_value_checks
 from lformer.train import Report, Result, checkpoint
 
+LAST_STEP = 30.0  # seconds past the limit that a step which has begun may still take
+Abandon = Callable[[Record], None]
+
 
 class BusyError(RuntimeError):
     """Another process is at work on the cell."""
@@ -45,6 +49,7 @@ def run(
     progress: bool = True,
     report: Report | None = None,
     log: str = "none",
+    abandon: Abandon | None = None,
 ) -> Record:
     """Train, or fit at once, and test one cell, unless its record is there, and write the record.
 
@@ -56,6 +61,9 @@ def run(
         progress: show a bar.
         report: called after every epoch.
         log: "none", "csv" or "tensorboard".
+        abandon: the time is looked at between steps. Should a single one go on 30 seconds past
+            the limit, this is called from another thread with the record, which is written by then, and has to end
+            the process.
 
     Returns:
         The record. Its `status` is "done", or as in the paper "OOM" (out of memory), "OOT" (out of time) or "collapse"
@@ -66,7 +74,13 @@ def run(
         record = records.finished(cell, root)
         if record is None:
             changes = {"time_limit": time_limit, "device": device, "log": log}
-            record = _run(cell, cell.folder(root), changes, progress, report)
+
+            def give_up(record: Record) -> None:
+                assert abandon is not None
+                records.write(record, root)
+                abandon(record)
+
+            record = _run(cell, cell.folder(root), changes, progress, report, abandon and give_up)
             records.write(record, root)  # should this fail, the checkpoint is there, and the next run ends at once
         _clear(cell, root)
         return record
@@ -109,7 +123,14 @@ def _clear(cell: Cell, root: Path) -> None:
         _lock(cell, root).unlink(missing_ok=True)
 
 
-def _run(cell: Cell, folder: Path, changes: dict[str, Any], progress: bool, report: Report | None) -> Record:
+def _run(
+    cell: Cell,
+    folder: Path,
+    changes: dict[str, Any],
+    progress: bool,
+    report: Report | None,
+    abandon: Abandon | None,
+) -> Record:
     began = time.perf_counter() - checkpoint.seconds_spent(folder)
     plan = recipe(cell.dataset, cell.task, model=cell.model, ablation=cell.ablation, variant=cell.variant)
     splits = data.load(
@@ -149,9 +170,10 @@ def _run(cell: Cell, folder: Path, changes: dict[str, Any], progress: bool, repo
         if isinstance(model, FittedAtOnce):
             result = fit_at_once(model, task, splits)
         else:
-            result = train.fit(
-                model, task, splits, training, seed=cell.seed, folder=folder, progress=progress, report=report
-            )
+            with _watched(record, folder, began, changes["time_limit"], abandon):
+                result = train.fit(
+                    model, task, splits, training, seed=cell.seed, folder=folder, progress=progress, report=report
+                )
     except (torch.OutOfMemoryError, MemoryError) as error:
         record |= {"status": "OOM", "error": str(error)}
     except (train.TimeLimitError, train.DivergedError) as error:
@@ -167,6 +189,31 @@ def _run(cell: Cell, folder: Path, changes: dict[str, Any], progress: bool, repo
             "epochs": result.epochs, "history": result.history, "series_per_second": rate,
         }  # fmt: skip
     return record | {"seconds": round(time.perf_counter() - began, 2), "peak_bytes": peak_bytes()}
+
+
+@contextmanager
+def _watched(
+    record: Record, folder: Path, began: float, limit: float | None, abandon: Abandon | None
+) -> Iterator[None]:
+    """Inside, a cell that is stuck in a step when it is out of time is abandoned."""
+    if limit is None or abandon is None:
+        yield
+        return
+
+    def out_of_time() -> None:
+        done = checkpoint.newest(folder)
+        history = [] if done is None else done["history"]
+        error = f"stopped after {limit:g} s, in a step of epoch {len(history)} that did not end within {LAST_STEP:g} s."
+        ended = {"status": "OOT", "error": error, "epochs": len(history), "history": history}
+        abandon(record | ended | {"seconds": round(time.perf_counter() - began, 2), "peak_bytes": peak_bytes()})
+
+    timer = threading.Timer(max(0.0, began + limit + LAST_STEP - time.perf_counter()), out_of_time)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def fit_at_once(model: FittedAtOnce, task: tasks.Task, splits: data.Splits[Any]) -> Result:

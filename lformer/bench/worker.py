@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lformer.allocator import keep_freed_pages
 from lformer.bench.engine import GRACE, ending, exit_on_signals, spelled
-from lformer.bench.records import cell_of
+from lformer.bench.records import Record, cell_of
 from lformer.bench.run import BusyError, run
 
 
@@ -26,13 +26,21 @@ def main() -> None:
     warnings.showwarning = lambda message, *about, **more: _say("warning", str(message))
     cell, root = cell_of(task.pop("cell")), Path(task.pop("root"))
     keep_freed_pages()
+
+    def tell(record: Record) -> None:
+        outcome = ending(cell, record)
+        _say(outcome.status, outcome.note)
+
+    def abandon(record: Record) -> None:
+        tell(record)
+        os._exit(0)  # at once: the step that does not end cannot be asked to
+
     try:
-        record = run(cell, root, progress=False, report=_report, **task)
+        record = run(cell, root, progress=False, report=_report, abandon=abandon, **task)
     except BusyError as error:
         _say("busy", str(error))
     else:
-        outcome = ending(cell, record)
-        _say(outcome.status, outcome.note)
+        tell(record)
 
 
 def _end_with_input() -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -209,6 +210,49 @@ def test_a_time_limit_gives_out_of_time(tmp_path: Path) -> None:
     record = run(ONE, tmp_path, device="cpu", progress=False, time_limit=0.0)
     assert record["status"] == "OOT"
     assert "stopped after 0 s, in epoch 0" in record["error"]
+
+
+def test_a_step_that_does_not_end_is_out_of_time_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[records.Record] = []
+    abandoned = threading.Event()
+
+    def abandon(record: records.Record) -> None:
+        told.append(record)
+        abandoned.set()
+
+    def stuck(*args: Any, **options: Any) -> None:
+        assert abandoned.wait(60)
+        raise KeyboardInterrupt  # here nothing ends the process, as a worker would
+
+    monkeypatch.setattr(train, "fit", stuck)
+    monkeypatch.setattr("lformer.bench.run.LAST_STEP", 0.01)
+    with pytest.raises(KeyboardInterrupt):
+        run(ONE, tmp_path, device="cpu", progress=False, time_limit=0.05, abandon=abandon)
+    assert [record["status"] for record in told] == ["OOT"]
+    assert told[0]["epochs"] == 0
+    assert told[0]["seconds"] >= 0.06
+    assert "in a step of epoch 0" in records.read(ONE.path(tmp_path))["error"]
+
+
+def test_a_worker_leaves_a_step_that_does_not_end(tmp_path: Path) -> None:
+    stuck = (
+        "import time\nfrom lformer import train\nimport lformer.bench.run as run\n"
+        "run.LAST_STEP = 0.01\ntrain.fit = lambda *args, **options: time.sleep(600)\n"
+        "from lformer.bench.worker import main\nmain()\n"
+    )
+    task = {"cell": records.cell_fields(ONE), "root": str(tmp_path), "device": "cpu", "time_limit": 0.05}
+    with subprocess.Popen(
+        [sys.executable, "-c", stuck], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    ) as worker:  # fmt: skip
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write(json.dumps(task) + "\n")
+        worker.stdin.flush()
+        said = [json.loads(line) for line in worker.stdout]
+        assert worker.wait(60) == 0
+    assert said[-1]["status"] == "OOT"
+    assert records.read(ONE.path(tmp_path))["status"] == "OOT"
 
 
 def start(cell: Cell, root: Path) -> subprocess.Popen[str]:
