@@ -40,7 +40,7 @@ def place(layer: int, branch: int) -> int:
     return 2 * layer + branch
 
 
-def kept_factors(seed: int, place: int, rows: int, width: int, p: float) -> Tensor:
+def kept_factors(seed: int, place: int, rows: int, width: int, p: float, device: torch.device | str = "cpu") -> Tensor:
     """What dropout multiplies the rows of a batch with, counted through all of its series: 0 or 1 / (1 - p).
 
     Args:
@@ -49,15 +49,16 @@ def kept_factors(seed: int, place: int, rows: int, width: int, p: float) -> Tens
         rows: B L of them.
         width: D.
         p: share that is dropped.
+        device: of the result.
 
     Returns:
         (rows, width) float64.
     """
-    low, high = (torch.tensor(part & WORD) for part in (seed, seed >> 32))
-    first_key = mixed(low ^ mixed(torch.tensor((place * GOLDEN + 1) & WORD)))
+    low, high = (torch.tensor(part & WORD, device=device) for part in (seed, seed >> 32))
+    first_key = mixed(low ^ mixed(torch.tensor((place * GOLDEN + 1) & WORD, device=device)))
     second_key = mixed(high ^ first_key)
-    row = mixed((torch.arange(rows) + first_key) & WORD)[:, None]
-    pair = torch.arange(-(-width // 2))
+    row = mixed((torch.arange(rows, device=device) + first_key) & WORD)[:, None]
+    pair = torch.arange(-(-width // 2), device=device)
     word = mixed(row ^ pair, (row * GOLDEN + second_key) & WORD)
     draws = torch.stack([word & (LEVELS - 1), word >> 16], dim=-1).flatten(1)[:, :width]
     dropped = levels(p)

@@ -41,7 +41,7 @@ class Given(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         factor = self.factors[self.turn % len(self.factors)]
         self.turn += 1
-        return x * factor.view(x.shape).to(x)
+        return (x * factor.view(x.shape).to(x.device)).to(x.dtype)  # in float64: no factor is rounded
 
 
 def given(seed: int, places: Sequence[int], rows: int, width: int, p: float) -> Given:
