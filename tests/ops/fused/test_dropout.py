@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-import triton
 import triton.language as tl
 from helpers import largest, relative_error, require_close
 from ops.fused.blocks import PAPER, SMALL, entering, gradients, mixer, path, ragged, series, together, whole_models
@@ -27,6 +26,7 @@ from lformer.ops.dropout import CHANNEL, EMBEDDER, TIME, Dropping, kept_factors,
 from lformer.ops.fused import dropout as kernels
 from lformer.ops.fused import mixer as fused
 from lformer.ops.fused.plan import OPERANDS
+from lformer.ops.fused.tiles import kernel
 
 SEED = 5
 
@@ -63,9 +63,9 @@ def next_seed(device: str) -> int:
 # --- the hash ---
 
 
-@triton.jit
+@kernel
 def factors_kernel(out, seed, place, dropped, first, T: tl.constexpr, D: tl.constexpr):
-    tile = kernels.drop(tl.full((T, D), 1.0, tl.float32), kernels.load_keys(seed, place + 0), dropped, first, T, D)
+    tile = kernels.drop(tl.full((T, D), 1.0, tl.float32), kernels.load_keys(seed, place), dropped, first, T, D)
     tl.store(out + tl.arange(0, T)[:, None] * D + tl.arange(0, D)[None, :], tile)
 
 
