@@ -2,7 +2,7 @@
 
 PyTorch has one generator for a whole process, so two models that are built or trained at the same time would get each
 other's numbers. What we draw comes from generators of our own: the weights of a model that is built inside `seeded`,
-and what `lformer.nn.Dropout` drops while a trainer says where from.
+and what dropout drops while a trainer says where from.
 """
 
 from __future__ import annotations

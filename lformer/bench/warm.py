@@ -45,10 +45,15 @@ def warm(width: int, heads: int, rows: int, series: int) -> Iterator[tuple[str, 
 
 
 def _configs(width: int, heads: int, causal: bool) -> list[LFormerConfig]:
-    """With an embedder that is a kernel, and with one that gives rows to the mixers; empty if there are no kernels."""
+    """With an embedder that is a kernel, and with one that gives rows to the mixers; without dropout, and with it.
+
+    Empty if there are no kernels.
+    """
     norm: GateNorm = "prefix" if causal else "sequence"
     linear = LFormerConfig(inputs=8, outputs=2, width=width, heads=heads, causal=causal, gate_norm=norm)
-    return [linear, replace(linear, embedder="relu")] if expected(linear).name == "fused model" else []
+    if expected(linear).name != "fused model":
+        return []
+    return [replace(config, dropout=p) for config in (linear, replace(linear, embedder="relu")) for p in (0.0, 0.1)]
 
 
 def _step(config: LFormerConfig, rows: int, series: int, bf16: bool) -> None:

@@ -5,8 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lformer.draws import generator_on
-
-LEVELS = 2**16  # shares are rounded to one of so many
+from lformer.ops.dropout import LEVELS, levels
 
 
 class Dropout(nn.Dropout):
@@ -25,12 +24,17 @@ class Dropout(nn.Dropout):
         return x * x.new_empty(x.shape).bernoulli_(kept, generator=generator).div_(kept)
 
 
+def draw_seed(device: torch.device) -> Tensor:
+    """() int64 for what kernels drop, from the generator that `Dropout` draws from: a replayed graph draws anew."""
+    return torch.empty((), dtype=torch.int64, device=device).random_(generator=generator_on(device))
+
+
 def _kept_on_cpu(x: Tensor, p: float, generator: torch.Generator) -> Tensor:
     """0 for a share p of the numbers, 1 / (1 - p) for the others, in the shape of x.
 
     `bernoulli_` draws 64 bits for each number on a CPU, which took a tenth of a training step; 16 are enough.
     """
-    dropped = min(LEVELS - 1, round(p * LEVELS))
+    dropped = levels(p)
     words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
     draws = words.view(torch.int16)[: x.numel()].view(x.shape)  # from -LEVELS / 2 to LEVELS / 2 - 1
     return (draws >= dropped - LEVELS // 2).to(x.dtype).mul_(LEVELS / (LEVELS - dropped))

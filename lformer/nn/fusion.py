@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from lformer import ops
 from lformer.batch import IrregularBatch
 from lformer.nn.attention import Interpolation, LiquidGatedAttention
-from lformer.nn.dropout import Dropout
+from lformer.nn.dropout import Dropout, draw_seed
 from lformer.nn.embedder import Embedder
 from lformer.nn.mixer import LiquidMixer, SwiGLU
+from lformer.ops.dropout import Dropping
 from lformer.ops.fused import WIDEST
 from lformer.ops.fused.plan import (
     CAUSAL_HEAD_SIZES,
@@ -145,7 +146,7 @@ def explain_mixers(mixers: Sequence[LiquidMixer], call: Call) -> Obstacle | None
     if any(map(has_hooks, mixers)):
         return Obstacle("a mixer has hooks", "remove them")
     if len({_shape(mixer) for mixer in mixers}) > 1:
-        return Obstacle("the mixers differ", "give all the same heads, hidden width and normalisation")
+        return Obstacle("the mixers differ", "give all the same heads, hidden width, normalisation and dropout")
     return None
 
 
@@ -173,8 +174,10 @@ def _explain_mixer(mixer: LiquidMixer, call: Call) -> Obstacle | None:
         return Obstacle("deltas require a gradient")
     if call.values != time.query.weight.dtype and not call.autocast:
         return Obstacle(f"rows are {call.values} and the parameters are {time.query.weight.dtype}", "convert either")
-    if mixer.training and mixer.dropout.p > 0:
-        return Obstacle("dropout acts inside the mixers", "dropout=0 trains fused; answers are, without dropout")
+    if _share(mixer.dropout) > 0 and torch.compiler.is_compiling():
+        return Obstacle("a compiler sees operators that drop nothing", "dropout=0, or train without torch.compile")
+    if not _share(mixer.dropout) < 1:
+        return Obstacle("dropout leaves nothing", "dropout below 1")
     if obstacle := None if call.assumed else _explain_machine(call):
         return obstacle
     if reason := unsupported(time.width, time.heads, time.causal, time.gate_norm):
@@ -193,11 +196,11 @@ def _explain_machine(call: Call) -> Obstacle | None:
     return Obstacle(f"rows are {str(call.rows).removeprefix('torch.')}", "float32 (TF32) and bfloat16 have kernels")
 
 
-def _shape(mixer: LiquidMixer) -> tuple[bool, str, int, int]:
+def _shape(mixer: LiquidMixer) -> tuple[bool, str, int, int, float]:
     """What the kernels of several mixers in one call must have in common, beside the width."""
     assert isinstance(mixer.channel_mixer, SwiGLU)
     liquid = mixer.liquid
-    return liquid.causal, liquid.gate_norm, liquid.heads, mixer.channel_mixer.down.in_features
+    return liquid.causal, liquid.gate_norm, liquid.heads, mixer.channel_mixer.down.in_features, _share(mixer.dropout)
 
 
 def _changed(mixer: LiquidMixer) -> str:
@@ -244,8 +247,8 @@ def _explain_embedder(model: LFormer, call: Call) -> Obstacle | None:
         return Obstacle("a compiler sees modules and operators")
     if call.values_learn:
         return Obstacle("values require a gradient")
-    if (model.training and model.dropout.p > 0) or has_hooks(model.dropout):
-        return Obstacle("dropout acts on the embedded rows", "dropout=0")
+    if type(model.dropout) is not Dropout or has_hooks(model.dropout) or not _share(model.dropout) < 1:
+        return Obstacle("the dropout of the embedded rows is not the usual one")
     if type(embedder) is not Embedder or embedder.time is not None or has_hooks(embedder):
         return Obstacle("the embedder does more than a linear map", 'embedder="linear", time_embedding="none"')
     if not model.rows.plain or model.persistence is not None or model.config.distribution != "point":
@@ -296,7 +299,7 @@ def answer(model: LFormer, batch: IrregularBatch, call: Call) -> Tensor:
             head = None  # a head that learns alone needs nothing of what is kept for the others
     x = run(
         batch.values, model.intervals(batch, None), embedder, layers, liquid.causal, liquid.gate_norm, batch.lengths,
-        call.rows, _wants_mean(model), head,
+        call.rows, _wants_mean(model), head, _dropping(model.blocks, batch.values.device, _share(model.dropout)),
     )  # fmt: skip
     return _answers(model, x, batch.lengths) if head is None else x
 
@@ -314,7 +317,8 @@ def mix(
 
     liquid, layers, device = mixers[0].liquid, [kernel_weights(mixer) for mixer in mixers], x.device.type
     rows = x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
-    return stack(rows, deltas, layers, liquid.causal, liquid.gate_norm, lengths, pool).to(x.dtype)
+    dropping = _dropping(mixers, x.device)
+    return stack(rows, deltas, layers, liquid.causal, liquid.gate_norm, lengths, pool, dropping).to(x.dtype)
 
 
 def fill_intervals(model: LFormer, batch: IrregularBatch) -> Tensor | None:
@@ -347,6 +351,17 @@ def kernel_weights(mixer: LiquidMixer) -> MixerWeights:
         time["mix"]._parameters["weight"], *_pair(block["channel_norm"]),
         channel["up"]._parameters["weight"], channel["down"]._parameters["weight"],
     )  # fmt: skip
+
+
+def _dropping(mixers: Sequence[LiquidMixer], device: torch.device, rows: float = 0.0) -> Dropping | None:
+    """What a call drops, of the embedded rows too if it makes them; None where nothing is, and nothing is drawn."""
+    branches = _share(mixers[0].dropout)
+    return Dropping(draw_seed(device), branches, rows) if branches or rows else None
+
+
+def _share(dropout: Dropout) -> float:
+    """Of the numbers that are dropped as things stand."""
+    return dropout.p if dropout.training else 0.0
 
 
 def _pair(module: nn.Module) -> tuple[Any, Any]:

@@ -23,6 +23,7 @@ def test_every_recipe_and_every_estimator_has_a_path() -> None:
     assert len(found) == 16 + 6
     assert all(path.reason for p in found.values() for path in p[1:] if path.name != "fused model")
     assert found["physionet"].training.name == "fused mixers"
+    assert found["LFormerClassifier"].training.name == "fused mixers"  # which drops
     assert "only read" in found["spiral-2"].training.reason
     assert "width 128" in found["scp1"].training.reason
 

@@ -214,8 +214,11 @@ def test_a_graph_gives_the_gradients_of_an_ordinary_step(backend: str, causal: b
 @pytest.mark.gpu
 @on_gpu
 @pytest.mark.usefixtures("ordinary_kernels")
-def test_a_graph_draws_the_random_numbers_of_an_ordinary_step() -> None:
-    net = model(torch.float32, width=64, heads=4, dropout=0.3).cuda()
+@pytest.mark.parametrize(("backend", "path"), [("parallel", "plain"), ("auto", "fused model")])
+def test_a_graph_draws_the_random_numbers_of_an_ordinary_step(backend: str, path: str) -> None:
+    torch.set_float32_matmul_precision("high")
+    net = model(torch.float32, width=64, heads=4, dropout=0.3, backend=backend).cuda()
+    assert net.explain(batch_of(dtype=torch.float32).to("cuda")).name == path
     step, batch = capture_step(net, objective), batch_of(dtype=torch.float32)
     losses: dict[int, list[float]] = {0: [], 1: []}
     for seed in (0, 1, 0, 1, 0):  # ordinary, recorded, replayed

@@ -22,6 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lformer.ops.fused.dropout import TIME, Drops, arguments, drop, load_keys
 from lformer.ops.fused.gate import Decay
 from lformer.ops.fused.launch import early, grid, launch, per_segment, room_for, row_counts, start_kernel
 from lformer.ops.fused.operands import (
@@ -236,7 +237,7 @@ def join_heads(parts, H: tl.constexpr):
 def causal_read(
     x,  # (B, L, D)
     dx,  # (B, L, D) gradient of x1
-    peaks,  # (PEAKS,) of |dx|
+    peaks,  # (PEAKS,) of |dx|, as the branch gets it
     fade,  # (B, L, H) e^{-c}
     rise,  # (B, L, H) e^{c} w
     shares,  # (SHARES,) peaks of w
@@ -245,6 +246,7 @@ def causal_read(
     weight,  # (4D, D) folded: q, o, k, v
     bias,  # (4D,)
     mix,  # (D, D)
+    seed,  # () only with DROP
     dy,  # (B, L, D) out, narrow: gradient of what was read
     dq,  # (B, L, D) out, narrow
     do,  # (B, L, D) out, narrow: gradient before the sigmoid of o
@@ -256,18 +258,22 @@ def causal_read(
     L,
     length,  # rows of a segment
     count,  # of peaks
+    place,
+    dropped,
     D: tl.constexpr,
     H: tl.constexpr,
     T: tl.constexpr,
     PEAKS: tl.constexpr,
     SHARES: tl.constexpr,
+    DROP: tl.constexpr,
     PRECISION: tl.constexpr,
     OPERAND: tl.constexpr,
 ):
-    """One head in one segment, chunk by chunk."""
+    """One head in one segment, chunk by chunk. With DROP the branch gets what is kept of the gradient of x1."""
     head, batch, segment, segments = tl.program_id(0), tl.program_id(1), tl.program_id(2), tl.num_programs(2)
     own = batch.to(tl.int64) * segments + segment
     K: tl.constexpr = D // H
+    keys = load_keys(seed, place + TIME) if DROP else ()
     scales = projection_powers(weight, bias, D, OPERAND)
     q_unit, o_unit, k_unit, v_unit = 1 / scales[0], 1 / scales[1], 1 / scales[2], 1 / scales[3]
     operand = head_projection(weight, bias, scales, head, D, H, OPERAND)
@@ -291,7 +297,10 @@ def causal_read(
     for start in range(segment * length, end, T):
         first, inside = batch.to(tl.int64) * L + start, end - start
         h = shifted_tile(x, first, inside, T, D, OPERAND)
-        dx1 = narrow(load_tile(dx, first, inside, T, D) * grad_scale, OPERAND)
+        dx1 = load_tile(dx, first, inside, T, D) * grad_scale
+        if DROP:
+            dx1 = drop(dx1, keys, dropped, first, T, D)
+        dx1 = narrow(dx1, OPERAND)
         weak = row_weights(fade, first, inside, head, T, H)
         strong = column_weights(rise, first, inside, head, T, H)
         across = tl.load(fade + (first + tl.minimum(T, inside) - 1) * H + head)
@@ -510,11 +519,12 @@ def read_segments(x: Tensor, rates: Decay, w: MixerWeights, plan: Plan) -> tuple
     return y, partial
 
 
-def backward(dx: Tensor, saved: Saved, mix: Tensor, s: "Scratch", plan: Plan) -> None:
+def backward(dx: Tensor, saved: Saved, mix: Tensor, s: "Scratch", plan: Plan, drops: Drops | None = None) -> None:
     """B2 and B3; add to dx and fill g_time, E, F."""
     B, S, D, H, operand = plan.B, plan.segments, plan.D, plan.H, plan.operand
     sizes, where, heads, several = (plan.L, plan.rows), (H, B, S), (s.heads, s.heads_bias), room_for(B * S)
     rows, weights = (saved.x, dx, s.da, s.db, s.units), (*heads, s.g_time)
+    random = arguments(drops, dx)
     project = {
         "D": D,
         "H": H,
@@ -526,11 +536,11 @@ def backward(dx: Tensor, saved: Saved, mix: Tensor, s: "Scratch", plan: Plan) ->
         causal_read, where,
         (
             saved.x, dx, s.peaks, s.fade, s.rise, s.shares, saved.partial, saved.span, *heads, mix,
-            s.dy, s.da, s.db, s.units, s.read_units, s.e, s.reverse, s.g_time,
+            random.seed, s.dy, s.da, s.db, s.units, s.read_units, s.e, s.reverse, s.g_time,
         ),
-        (*sizes, s.counts.rows),
+        (*sizes, s.counts.rows, *random.numbers),
         D=D, H=H, PEAKS=room_for(s.counts.rows), SHARES=several, PRECISION=plan.precision, OPERAND=operand,
-        **launch("causal_read", plan).options,
+        **random.constant, **launch("causal_read", plan).options,
     )  # fmt: skip
     start_kernel(causal_project, (B, S), (*rows, s.read_units, *weights), sizes, PART=0, **project)
     start_kernel(

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lformer.ops.fused.dropout import CHANNEL, Drops, arguments, drop, load_keys, spread
 from lformer.ops.fused.launch import launch, room_for, start_kernel
 from lformer.ops.fused.operands import (
     LARGEST,
@@ -98,10 +99,15 @@ def channel_slice(
 
 @triton.jit
 def mix_channels(
-    x, kept, w_up, w_down, norm, norm_bias,
-    D: tl.constexpr, F: tl.constexpr, SLICES: tl.constexpr, KEEP: tl.constexpr, PRECISION: tl.constexpr,
+    x, kept, w_up, w_down, norm, norm_bias, keys, dropped, first,
+    D: tl.constexpr, F: tl.constexpr, SLICES: tl.constexpr, KEEP: tl.constexpr, DROP: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """(T, D) -> x + [SiLU(h W_1) ⊙ (h W_2)] W_3 with h = LN(x), a slice of the hidden width at a time."""
+    """(T, D) -> x + [SiLU(h W_1) ⊙ (h W_2)] W_3 with h = LN(x), a slice of the hidden width at a time.
+
+    With DROP some of what is added to the rows `first …` is left out.
+    """
+    total = tl.zeros_like(x) if DROP else x
     h = left(layer_norm(x, load_vector(norm, D), load_vector(norm_bias, D), D), PRECISION)
     for n in tl.static_range(len(SLICES)):
         if KEEP == 2:  # noqa: SIM108, only one branch is compiled
@@ -109,8 +115,10 @@ def mix_channels(
         else:
             weights = channel_slice(w_up, w_down, SLICES[n][0], SLICES[n][1], D, F, PRECISION)
         gate, value = split_columns(dot_kept(h, weights[0], PRECISION))
-        x = dot_kept_add(left(silu(gate, PRECISION) * value, PRECISION), weights[1], x, PRECISION)
-    return x
+        total = dot_kept_add(left(silu(gate, PRECISION) * value, PRECISION), weights[1], total, PRECISION)
+    if DROP:
+        total = x + drop(total, keys, dropped, first, x.shape[0], D)
+    return total
 
 
 # --- B1 ---
@@ -124,23 +132,31 @@ def channel_rows(
     hidden,  # (3, FP, D) W_1, W_2, W_3ᵀ as `fold_up` and `fold_down` leave them, narrow
     bias,  # (2, FP)
     scales,  # (3,)
+    seed,  # () only with DROP
     dx1,  # (N, D) out
-    peaks,  # (2, programs) out: largest |dx1| and |dx2| among the rows of a program
+    peaks,  # (2, programs) out: no |dx1| and |dx2| is larger among the rows of a program, as the branches get them
     N,
     L,
+    place,
+    dropped,
     D: tl.constexpr,
     FP: tl.constexpr,
     T: tl.constexpr,
     SLICE: tl.constexpr,
     KEEP: tl.constexpr,
     POOLED: tl.constexpr,
+    DROP: tl.constexpr,
     PRECISION: tl.constexpr,
     OPERAND: tl.constexpr,
 ):
-    """Gradient of x1, tile by tile; KEEP holds the weights of all slices on chip."""
+    """Gradient of x1, tile by tile; KEEP holds the weights of all slices on chip.
+
+    With DROP the branch gets what is kept of dx2, the residual all of it.
+    """
     own = tl.program_id(0).to(tl.int64)
     up, down, reach = tl.load(scales), tl.load(scales + 1), tl.load(scales + 2)
     kept = all_slices(hidden, D, FP, SLICE) if KEEP else ()
+    keys = load_keys(seed, place + CHANNEL) if DROP else ()
     highest = tl.zeros((T,), tl.float32)
     highest_out = tl.zeros((T,), tl.float32)
     rows = tl.arange(0, T)
@@ -150,6 +166,8 @@ def channel_rows(
         unit, scale = normalise(load_rows(x1, first, rows, inside, D).to(tl.float32), D)
         h = narrow(unit, OPERAND)
         grad = load_gradient(dx2, lengths, first, rows, inside, L, D, POOLED, False)
+        if DROP:
+            grad = drop(grad, keys, dropped, first, T, D)
         peak = tl.max(tl.abs(grad), axis=1)
         highest = tl.maximum(highest, peak)
         size = power(peak, OPERAND)[:, None]  # every row has its own: dx1 is as exact where it is small
@@ -169,20 +187,21 @@ def channel_rows(
         after = grad + norm_backward(dh, unit, scale, D)
         highest_out = tl.maximum(highest_out, tl.max(tl.abs(after), axis=1))
         store_rows(dx1, first, rows, inside, after, D)
-    tl.store(peaks + own, tl.max(highest_out, axis=0))
+    highest_out = tl.max(highest_out, axis=0)
+    tl.store(peaks + own, highest_out * spread(dropped) if DROP else highest_out)
     tl.store(peaks + tl.num_programs(0) + own, tl.max(highest, axis=0))
 
 
 @kernel
 def channel_weights(
-    x1, dx2, lengths, hidden, bias, scales,  # as above
+    x1, dx2, lengths, hidden, bias, scales, seed,  # as above
     peaks,  # (2, PEAKS) what `channel_rows` left
     g,  # (programs, 3, FP, D) out: Σ over rows of (da)ᵀ h', (db)ᵀ h', actᵀ dx2, with h' = h + SHIFT
     N,
     L,
     count,  # of peaks
-    D: tl.constexpr, FP: tl.constexpr, T: tl.constexpr, SLICE: tl.constexpr, PEAKS: tl.constexpr,
-    POOLED: tl.constexpr, PRECISION: tl.constexpr, OPERAND: tl.constexpr,
+    place, dropped, D: tl.constexpr, FP: tl.constexpr, T: tl.constexpr, SLICE: tl.constexpr, PEAKS: tl.constexpr,
+    POOLED: tl.constexpr, DROP: tl.constexpr, PRECISION: tl.constexpr, OPERAND: tl.constexpr,
 ):  # fmt: skip
     """One slice of the hidden layer, as columns (SLICE, T): so the sums over rows take them from registers."""
     start, own = tl.program_id(0) * SLICE, tl.program_id(1).to(tl.int64)
@@ -196,13 +215,17 @@ def channel_weights(
     g1 = tl.zeros((SLICE, D), tl.float32)
     g2 = tl.zeros((SLICE, D), tl.float32)
     g3 = tl.zeros((SLICE, D), tl.float32)
+    keys = load_keys(seed, place + CHANNEL) if DROP else ()
     rows = tl.arange(0, T)
     for turn in range(tl.cdiv(tl.cdiv(N, T) - tl.program_id(1), tl.num_programs(1))):
         first = (own + turn * tl.num_programs(1)) * T
         inside = rows < N - first
         unit, _ = normalise(load_rows(x1, first, rows, inside, D).to(tl.float32), D)
         h = narrow(unit + SHIFT, OPERAND)
-        grad = narrow(load_gradient(dx2, lengths, first, rows, inside, L, D, POOLED, False) * size, OPERAND)
+        grad = load_gradient(dx2, lengths, first, rows, inside, L, D, POOLED, False)
+        if DROP:
+            grad = drop(grad, keys, dropped, first, T, D)
+        grad = narrow(grad * size, OPERAND)
         a = product(w1, tl.trans(h), OPERAND) * up + b1
         b = product(w2, tl.trans(h), OPERAND) * up + b2
         dz = product(w3, tl.trans(grad), OPERAND) * (1 / reach * room(OPERAND))
@@ -326,21 +349,25 @@ def programs(plan: Plan) -> tuple[int, int]:
     return min(PROGRAMS, rows), min(max(1, PROGRAMS // (padded_hidden(plan) // SLICE)), hidden)
 
 
-def backward(grad: Tensor, lengths: Tensor | None, x1: Tensor, s: "Scratch", plan: Plan) -> Tensor:
+def backward(
+    grad: Tensor, lengths: Tensor | None, x1: Tensor, s: "Scratch", plan: Plan, drops: Drops | None = None
+) -> Tensor:
     """B1 -> (B, L, D) gradient of x1, to which the others add."""
     D, FP, N = plan.D, s.counts.FP, plan.B * plan.L
-    known = (x1, grad, grad if lengths is None else lengths, s.hidden, s.hidden_bias, s.scales)
+    random = arguments(drops, x1)
+    known = (x1, grad, grad if lengths is None else lengths, s.hidden, s.hidden_bias, s.scales, random.seed)
     sizes = {
         "D": D, "FP": FP, "SLICE": SLICE, "POOLED": lengths is not None, "PRECISION": plan.precision,
-        "OPERAND": plan.operand,
+        "OPERAND": plan.operand, **random.constant,
     }  # fmt: skip
     dx1 = torch.empty_like(x1)
     start_kernel(
-        channel_rows, (s.counts.rows,), (*known, dx1, s.peaks), (N, plan.L),
+        channel_rows, (s.counts.rows,), (*known, dx1, s.peaks), (N, plan.L, *random.numbers),
         KEEP=3 * FP * D * s.hidden.element_size() <= KEPT, **sizes, **launch("channel_rows", plan).options,
     )  # fmt: skip
     start_kernel(
-        channel_weights, (FP // SLICE, s.counts.hidden), (*known, s.peaks, s.g_hidden), (N, plan.L, s.counts.rows),
+        channel_weights, (FP // SLICE, s.counts.hidden), (*known, s.peaks, s.g_hidden),
+        (N, plan.L, s.counts.rows, *random.numbers),
         PEAKS=room_for(s.counts.rows), **sizes, **launch("channel_weights", plan).options,
     )  # fmt: skip
     return dx1

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lformer.ops.fused.dropout import Drops, arguments, drop, load_keys
 from lformer.ops.fused.gate import GATE_COLUMNS, emit_gates, gate_parameters, through_gate
 from lformer.ops.fused.launch import early, power_of_two, start_kernel
 from lformer.ops.fused.operands import load_again, load_weight, norm_backward
@@ -85,12 +86,13 @@ def embedding(weight, C: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr, PRE
 
 @kernel
 def embed_kernel(
-    values, deltas, embedder, embedder_bias, norm, norm_bias, wg, bg, theta, x, gates, sums, L, S, segment_rows,
-    C: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr, H: tl.constexpr, T: tl.constexpr, PRECISION: tl.constexpr,
+    values, deltas, embedder, embedder_bias, norm, norm_bias, wg, bg, theta, seed, x, gates, sums, L, S, segment_rows,
+    place, dropped, C: tl.constexpr, WIDTH: tl.constexpr, D: tl.constexpr, H: tl.constexpr, T: tl.constexpr,
+    DROP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """values (B, L, C) -> x = values W_eᵀ + b_e (B, L, D), and of its layer gates (B, L, H), sums (B, S, H).
 
-    WIDTH is a power of two, at least 16, that holds C.
+    WIDTH is a power of two, at least 16, that holds C. DROP leaves out some of x.
     """
     series, segment = (tl.program_id(0) // S).to(tl.int64), tl.program_id(0) % S
     start = segment * segment_rows
@@ -99,12 +101,15 @@ def embed_kernel(
     embed, shift = embedding(embedder, C, WIDTH, D, PRECISION), load_vector(embedder_bias, D)
     weight, bias, mu = gate_parameters(wg, bg, theta, norm, norm_bias, D, H, PRECISION)
     total = tl.zeros((T, GATE_COLUMNS), tl.float32)
+    keys = load_keys(seed, place) if DROP else ()
     for at in range(start, end, T):
         first = series * L + at
         count = end - at
         seen = left(ahead, PRECISION)
         ahead = load_values(values, first + T, count - T, T, C, WIDTH)  # on its way while this one is worked on
         tile = dot_kept(seen, embed, PRECISION) + shift
+        if DROP:
+            tile = drop(tile, keys, dropped, first, T, D)
         store_tile(x, first, count, tile, T, D)
         stored = tile.to(x.dtype.element_ty).to(tl.float32)  # as the layer will read it
         total += emit_gates(
@@ -121,14 +126,18 @@ def embed_backward_kernel(
     slope,  # (N, H) gradient before the sigmoid of the gate
     weight,  # (H, D) folded
     values,  # (N, C)
+    seed,  # () only with DROP
     g_gate,  # (programs, H, D) out: Σ slopeᵀ h'
     g_embedder,  # (programs, D C + D) out: Σ dxᵀ values, then Σ dx
     N,
+    place,
+    dropped,
     C: tl.constexpr,
     WIDTH: tl.constexpr,
     D: tl.constexpr,
     H: tl.constexpr,
     T: tl.constexpr,
+    DROP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """`gate.gate_backward` of the first layer, whose dx ends here: it meets the values and is not stored.
@@ -141,12 +150,15 @@ def embed_backward_kernel(
     g = tl.zeros((16, D), tl.float32)
     g_weight = tl.zeros((WIDTH, D), tl.float32)
     g_bias = tl.zeros((D,), tl.float32)
+    keys = load_keys(seed, place) if DROP else ()
     for turn in range(tl.cdiv(tl.cdiv(N, T) - tl.program_id(0), tl.num_programs(0))):
         first = (own + turn * tl.num_programs(0)) * T
         inside = rows < N - first
         g, dh = through_gate(x, slope, w, g, first, rows, inside, D, H, PRECISION)
         unit, scale = normalise(load_again(x, first, rows, inside, D), D)
         grad = load_again(dx, first, rows, inside, D) + norm_backward(dh, unit, scale, D)
+        if DROP:
+            grad = drop(grad, keys, dropped, first, T, D)
         at = first * C + rows[:, None] * C + seen[None, :]
         given = tl.load(values + at, mask=inside[:, None] & (seen < C)[None, :], other=0.0)
         g_weight = dot_add(tl.trans(given), grad, g_weight, PRECISION)
@@ -270,20 +282,28 @@ def take_mean(pooled: Tensor, lengths: Tensor, like: Tensor, plan: Plan) -> Tens
     return out
 
 
-def embed_rows(values: Tensor, deltas: Tensor, embedder: Affine, w: MixerWeights, x: Tensor, plan: Plan) -> Rows:
+def embed_rows(
+    values: Tensor,
+    deltas: Tensor,
+    embedder: Affine,
+    w: MixerWeights,
+    x: Tensor,
+    plan: Plan,
+    drops: Drops | None = None,
+) -> Rows:
     """(B, L, C), (B, L) -> the rows, written to x, and of the layer of weights w their gates and sums."""
     C, width = values.shape[2], _width(values)
-    tile = _tile_rows(plan, width)
+    tile, random = _tile_rows(plan, width), arguments(drops, x)
     gates = x.new_empty(plan.B, plan.L, plan.H, dtype=torch.float32)
     sums = x.new_empty(plan.B, plan.segments, plan.H, dtype=torch.float32)
     start_kernel(
         embed_kernel, (plan.B * plan.segments,),
         (
             values, deltas, embedder.weight, embedder.bias, w.norm1, w.norm1_bias, w.wg, w.bg, w.theta,
-            x, gates, sums,
+            random.seed, x, gates, sums,
         ),
-        (plan.L, plan.segments, plan.rows),
-        C=C, WIDTH=width, D=plan.D, H=plan.H, T=tile, PRECISION=plan.precision,
+        (plan.L, plan.segments, plan.rows, *random.numbers),
+        C=C, WIDTH=width, D=plan.D, H=plan.H, T=tile, PRECISION=plan.precision, **random.constant,
         num_warps=tile // WARP_ROWS, num_stages=1,
     )  # fmt: skip
     return Rows(x, gates, sums)
@@ -319,16 +339,25 @@ def answers_backward(grad: Tensor, mean: Tensor, weight: Tensor, plan: Plan) -> 
 
 
 def embed_backward(
-    values: Tensor, dx: Tensor, slope: Tensor, x: Tensor, gate: Tensor, g_gate: Tensor, most: int, plan: Plan
+    values: Tensor,
+    dx: Tensor,
+    slope: Tensor,
+    x: Tensor,
+    gate: Tensor,
+    g_gate: Tensor,
+    most: int,
+    plan: Plan,
+    drops: Drops | None = None,
 ) -> Tensor:
     """B5 of the first layer, which fills g_gate -> (…, D C + D) parts of the embedder's gradient, `most` or fewer."""
     N, C = plan.B * plan.L, values.shape[2]
-    programs = min(EMBED_PROGRAMS, most)
+    programs, random = min(EMBED_PROGRAMS, most), arguments(drops, x)
     g = slope.new_empty(programs, plan.D * (C + 1))
     start_kernel(
-        embed_backward_kernel, (programs,), (x, dx, slope, gate, values, g_gate, g), (N,),
+        embed_backward_kernel, (programs,), (x, dx, slope, gate, values, random.seed, g_gate, g),
+        (N, *random.numbers),
         C=C, WIDTH=_width(values), D=plan.D, H=plan.H, T=EMBED_ROWS, PRECISION=plan.precision,
-        num_warps=4, num_stages=1,
+        **random.constant, num_warps=4, num_stages=1,
     )  # fmt: skip
     return g
 

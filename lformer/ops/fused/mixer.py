@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lformer.ops.dropout import Dropping
 from lformer.ops.fused import ends
 from lformer.ops.fused.node import Model, Settings, backward, call, model_of, plan_of, run
 from lformer.ops.fused.plan import Affine, MixerWeights, Saved
@@ -32,6 +33,7 @@ def stack(
     norm: str,
     lengths: Tensor | None = None,
     pool: bool = False,
+    dropping: Dropping | None = None,
 ) -> Tensor:
     """Mixers one after the other.
 
@@ -42,6 +44,7 @@ def stack(
         causal, norm: of all mixers.
         lengths: (B,) valid rows, all if None; only the pooled mean depends on it.
         pool: return the mean over valid rows, (B, D), in the place of the rows; 0 for an empty series.
+        dropping: what is left out of what each mixer adds, in an eager call alone; None if nothing is.
 
     Returns:
         (B, L, D) or (B, D), in the dtype of x.
@@ -49,7 +52,9 @@ def stack(
     weights = [p for w in layers for p in w]
     if not torch.compiler.is_compiling():
         rows = _valid_rows(lengths, x) if pool else None
-        return call(x, deltas, rows, Settings(causal, norm, x.dtype), weights)
+        return call(x, deltas, rows, Settings(causal, norm, x.dtype), weights, dropping)
+    if dropping is not None:
+        raise NotImplementedError("the operators of a compiled graph drop nothing; an eager call does.")
     deltas = deltas.to(torch.float32).contiguous()
     if not (torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in weights))):
         return fused_stack(x, deltas, weights, causal, norm, lengths, pool)
@@ -69,6 +74,7 @@ def answer(
     dtype: torch.dtype,
     pool: bool,
     head: Affine | None = None,
+    dropping: Dropping | None = None,
 ) -> Tensor:
     """Embedder, mixers, and the mean and the head where they are wanted, in an eager call.
 
@@ -82,13 +88,14 @@ def answer(
         dtype: of the rows and of the result, float32 or bfloat16.
         pool: take the mean over valid rows; 0 for an empty series.
         head: (O, D), (O,), applied to the mean.
+        dropping: what is left out of the embedded rows and of what each mixer adds; None if nothing is.
 
     Returns:
         (B, L, D) rows, (B, D) their mean, or (B, O) answers.
     """
     settings = Settings(causal, norm, dtype, embeds=True, answers=head is not None)
     weights = Model(list(layers), embedder, head).listed()
-    return call(values, deltas, lengths.contiguous() if pool else None, settings, weights)
+    return call(values, deltas, lengths.contiguous() if pool else None, settings, weights, dropping)
 
 
 def first_intervals(
@@ -121,7 +128,7 @@ def block_forward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """-> x2, and x1, gates, decay, cum, partial, span of `Saved`."""
     settings, kept = Settings(causal, norm, x.dtype), list[Saved]()
-    x2 = run(x.contiguous(), deltas, None, settings, model_of(weights, settings), kept).result
+    x2 = run(x.contiguous(), deltas, None, settings, model_of(weights, settings), kept=kept).result
     _, x1, _, gates, decay, cum, partial, span = kept[0]
     return x2, x1, gates, decay, cum, partial, span
 

@@ -20,7 +20,9 @@ import torch
 from torch import Tensor
 
 from lformer.ops import checks
+from lformer.ops.dropout import Dropping
 from lformer.ops.fused import causal, channel, ends, gate, time_mixer, weights
+from lformer.ops.fused.dropout import Drops, layer_drops, row_drops
 from lformer.ops.fused.ends import Rows
 from lformer.ops.fused.plan import Affine, MixerWeights, Plan, Saved, make_plan
 from lformer.ops.fused.weights import Scratch, apart, make_scratch
@@ -60,7 +62,12 @@ class Outcome(NamedTuple):
 
 
 def call(
-    source: Tensor, deltas: Tensor, lengths: Tensor | None, settings: Settings, weights: Sequence[Tensor]
+    source: Tensor,
+    deltas: Tensor,
+    lengths: Tensor | None,
+    settings: Settings,
+    weights: Sequence[Tensor],
+    dropping: Dropping | None = None,
 ) -> Tensor:
     """From values or rows to answers, a mean or rows, as the settings say.
 
@@ -70,6 +77,7 @@ def call(
         lengths: (B,) valid rows, whose mean is taken; None if no mean is wanted.
         settings: see there.
         weights: of all layers, then weight and bias of the embedder and of the head, where they are in the call.
+        dropping: what is left out in training; None if nothing is.
 
     Returns:
         (B, O), (B, D), 0 for the mean of an empty series, or (B, L, D).
@@ -77,9 +85,9 @@ def call(
     checks.deltas_valid(deltas)
     deltas = deltas.to(torch.float32).contiguous()
     if torch.is_grad_enabled() and (source.requires_grad or any(p.requires_grad for p in weights)):
-        y: Tensor = _Call.apply(source, deltas, lengths, settings, *weights)
+        y: Tensor = _Call.apply(source, deltas, lengths, settings, dropping, *weights)
     else:
-        y = run(source.contiguous(), deltas, lengths, settings, model_of(weights, settings)).result
+        y = run(source.contiguous(), deltas, lengths, settings, model_of(weights, settings), dropping).result
     checks.finite_result(y, "the output of the fused mixer")
     return y
 
@@ -89,19 +97,27 @@ class _Call(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, source: Tensor, deltas: Tensor, lengths: Tensor | None, settings: Settings, *weights: Tensor
+        ctx: Any,
+        source: Tensor,
+        deltas: Tensor,
+        lengths: Tensor | None,
+        settings: Settings,
+        dropping: Dropping | None,
+        *weights: Tensor,
     ) -> Tensor:
         model, source, kept = model_of(weights, settings), source.contiguous(), list[Saved]()
-        result, mean, ctx.plan = run(source, deltas, lengths, settings, model, kept)
+        result, mean, ctx.plan = run(source, deltas, lengths, settings, model, dropping, kept)
         ctx.settings = settings
+        seed, *ctx.shares = (None,) if dropping is None else dropping
         values = source if settings.embeds else None
-        ctx.save_for_backward(lengths, values, mean, *(t for saved in kept for t in saved), *model.listed())
+        ctx.save_for_backward(lengths, values, mean, seed, *(t for saved in kept for t in saved), *model.listed())
         return result
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        lengths, values, mean, *tensors = ctx.saved_tensors  # asked for once, as checkpointing wants it
+        lengths, values, mean, seed, *tensors = ctx.saved_tensors  # asked for once, as checkpointing wants it
+        dropping = None if seed is None else Dropping(seed, *ctx.shares)
         depth = len(tensors) // (len(Saved._fields) + len(MixerWeights._fields))
         kept = grouped(Saved, tensors[: depth * len(Saved._fields)])
         model = model_of(tensors[depth * len(Saved._fields) :], ctx.settings)
@@ -116,6 +132,7 @@ class _Call(torch.autograd.Function):
             grad, dw = backward(
                 grad, kept[n], model.layers[n], ctx.plan, scratch,
                 lengths if last else None, values if first else None, parts if last else None,
+                layer_drops(dropping, n), row_drops(dropping) if first else None,
             )  # fmt: skip
             own = model._replace(
                 layers=[model.layers[n]],
@@ -125,7 +142,7 @@ class _Call(torch.autograd.Function):
             gradients = apart(dw, own.listed())
             size = len(MixerWeights._fields)
             of_layers, of_ends = [*gradients[:size], *of_layers], [*gradients[size:], *of_ends]
-        return None if ctx.settings.embeds else grad, None, None, None, *of_layers, *of_ends
+        return None if ctx.settings.embeds else grad, None, None, None, None, *of_layers, *of_ends
 
 
 def run(
@@ -134,6 +151,7 @@ def run(
     lengths: Tensor | None,
     settings: Settings,
     model: Model,
+    dropping: Dropping | None = None,
     kept: list[Saved] | None = None,
 ) -> Outcome:
     """The kernels; what the backward pass of each layer wants is put into `kept`, where it is given."""
@@ -143,8 +161,8 @@ def run(
     if embedder is None:
         rows = Rows(x, *gate.make_gates(x, deltas, layers[0], plan))
     else:
-        rows = ends.embed_rows(source, deltas, embedder, layers[0], x, plan)
-    read = _run_layers(rows, deltas, layers, plan, lengths, kept)
+        rows = ends.embed_rows(source, deltas, embedder, layers[0], x, plan, row_drops(dropping))
+    read = _run_layers(rows, deltas, layers, plan, lengths, dropping, kept)
     if read.pooled is None or lengths is None:
         assert read.x2 is not None
         return Outcome(read.x2, None, plan)
@@ -159,6 +177,7 @@ def _run_layers(
     layers: Sequence[MixerWeights],
     plan: Plan,
     lengths: Tensor | None,
+    dropping: Dropping | None,
     kept: list[Saved] | None,
 ) -> time_mixer.Reading:
     """What the last layer leaves. Each one emits the gates of the next; with lengths the last one sums its rows."""
@@ -172,7 +191,7 @@ def _run_layers(
             y, partial = x, time_mixer.accumulate(x, rates.decay, rates.cum, w, plan)
         read = time_mixer.read_rows(
             x, y, deltas, rates, partial, w, plan, store_x1=kept is not None, following=following,
-            pool_lengths=lengths if following is None else None,
+            pool_lengths=lengths if following is None else None, drops=layer_drops(dropping, n),
         )  # fmt: skip
         if kept is not None:
             assert read.x1 is not None
@@ -194,6 +213,8 @@ def backward(
     lengths: Tensor | None = None,
     values: Tensor | None = None,
     head: Tensor | None = None,
+    drops: Drops | None = None,
+    embedded_drops: Drops | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The backward pass of one mixer.
 
@@ -206,6 +227,8 @@ def backward(
         lengths: (B,) valid rows of each series.
         values: (B, L, C) that were embedded as x.
         head: parts of the gradient of the head behind this mixer, see `answers_backward`.
+        drops: what the forward pass dropped of what the branches add.
+        embedded_drops: and of the embedded rows.
 
     Returns:
         (B, L, D) gradient of x, and those of the weights, which `apart` takes apart, in the dtype of `wq`: after the
@@ -213,15 +236,15 @@ def backward(
         comes through the gate, as it goes no further.
     """
     weights.fold(w, s, plan)
-    dx = channel.backward(grad, lengths, saved.x1, s, plan)
+    dx = channel.backward(grad, lengths, saved.x1, s, plan, drops)
     gate.factors(saved, s, plan)
-    (causal if plan.causal else time_mixer).backward(dx, saved, w.wm, s, plan)
+    (causal if plan.causal else time_mixer).backward(dx, saved, w.wm, s, plan, drops)
     gate.decay_backward(saved, w.theta, s, plan)
     embedder = None
     if values is None:
         gate.rows_backward(dx, saved.x, s, plan)
     else:
-        embedder = ends.embed_backward(values, dx, s.e, saved.x, s.gate, s.g_gate, s.counts.gate, plan)
+        embedder = ends.embed_backward(values, dx, s.e, saved.x, s.gate, s.g_gate, s.counts.gate, plan, embedded_drops)
     return dx, weights.gradients(s, embedder, head, w, plan)
 
 

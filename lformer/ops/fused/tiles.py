@@ -7,7 +7,19 @@ import triton.language as tl
 # Lengths and counts change from batch to batch. By default a kernel is compiled once more for 1, multiples of 16 and
 # other numbers, which takes seconds and gains nothing here.
 kernel = triton.jit(
-    do_not_specialize=["L", "N", "S", "CHUNKS", "segment_rows", "length", "count", "segments", "outputs"]
+    do_not_specialize=[
+        "L",
+        "N",
+        "S",
+        "CHUNKS",
+        "segment_rows",
+        "length",
+        "count",
+        "segments",
+        "outputs",
+        "place",
+        "dropped",
+    ]
 )
 
 EPSILON = tl.constexpr(1e-5)  # of both layer norms

@@ -26,6 +26,7 @@ import triton.language as tl
 from torch import Tensor
 
 from lformer.ops.fused.channel import hidden_slices, kept_slices, mix_channels
+from lformer.ops.fused.dropout import CHANNEL, TIME, Drops, arguments, drop, load_keys
 from lformer.ops.fused.gate import GATE_COLUMNS, Decay, emit_gates, gate_parameters, write_weight
 from lformer.ops.fused.launch import early, grid, launch, per_segment, room_for, row_counts, start_kernel
 from lformer.ops.fused.operands import (
@@ -139,11 +140,11 @@ def square_weight(weight, D: tl.constexpr, PRECISION: tl.constexpr):
 @kernel
 def read_kernel(
     x, y, reach, partial, span, norm1, norm1_bias, wq, bq, wo, bo, wm, norm2, norm2_bias, w_up, w_down, x1, x2,
-    lengths, pooled, deltas, next_norm, next_norm_bias, next_wg, next_bg, next_theta, next_gates, next_sums,
-    L, S, segment_rows,
+    lengths, pooled, deltas, next_norm, next_norm_bias, next_wg, next_bg, next_theta, next_gates, next_sums, seed,
+    L, S, segment_rows, place, dropped,
     D: tl.constexpr, H: tl.constexpr, F: tl.constexpr, T: tl.constexpr, SLICES: tl.constexpr, KEEP: tl.constexpr,
-    CAUSAL: tl.constexpr, STORE_X1: tl.constexpr, POOL: tl.constexpr, EMIT: tl.constexpr, PRECISION: tl.constexpr,
-    EARLY: tl.constexpr,
+    CAUSAL: tl.constexpr, STORE_X1: tl.constexpr, POOL: tl.constexpr, EMIT: tl.constexpr, DROP: tl.constexpr,
+    PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """x (B, L, D), reach (B, L, H), partial (B, S, H, K, V) -> x2 (B, L, D), or pooled (B, S, D) sums of valid rows.
 
@@ -151,7 +152,8 @@ def read_kernel(
     earlier segments left; what a row reads of its own one is y (B, L, D), from `causal.segment_kernel`. STORE_X1 keeps
     x1; EMIT adds gates and sums of the next layer; KEEP tells which weights are held for all tiles: 2 all, 1 those of
     the time mixer, 0 none. Vectors are read again for every tile: kept, they would push other numbers out of the
-    registers. SLICES are (start, width) of the parts in which the hidden width is taken.
+    registers. SLICES are (start, width) of the parts in which the hidden width is taken. DROP leaves out some of what
+    the two branches add.
     """
     series, segment = (tl.program_id(0) // S).to(tl.int64), tl.program_id(0) % S
     start = segment * segment_rows
@@ -169,6 +171,8 @@ def read_kernel(
     if KEEP > 0:
         output, mix = square_weight(wo, D, PRECISION), square_weight(wm, D, PRECISION)
     wait_for_rows(EARLY)
+    time_keys = load_keys(seed, place + TIME) if DROP else ()
+    channel_keys = load_keys(seed, place + CHANNEL) if DROP else ()
     SIZE: tl.constexpr = D * (D // H)
     memory = tl.zeros((D, D), tl.float32)
     if CAUSAL:
@@ -198,10 +202,16 @@ def read_kernel(
         o = sigmoid(dot_kept(h, output, PRECISION) + load_vector(bo, D), PRECISION)
         if KEEP == 0:
             mix = square_weight(wm + zero, D, PRECISION)
-        tile = dot_kept_add(left(o * read, PRECISION), mix, tile, PRECISION)
+        if DROP:
+            tile += drop(dot_kept(left(o * read, PRECISION), mix, PRECISION), time_keys, dropped, first, T, D)
+        else:
+            tile = dot_kept_add(left(o * read, PRECISION), mix, tile, PRECISION)
         if STORE_X1:
             store_tile(x1, first, count, tile, T, D)
-        tile = mix_channels(tile, kept, w_up + zero, w_down + zero, norm2, norm2_bias, D, F, SLICES, KEEP, PRECISION)
+        tile = mix_channels(
+            tile, kept, w_up + zero, w_down + zero, norm2, norm2_bias, channel_keys, dropped, first,
+            D, F, SLICES, KEEP, DROP, PRECISION,
+        )  # fmt: skip
         if POOL:
             tile = tl.where((tl.arange(0, T) < tl.minimum(count, length - at))[:, None], tile, 0.0)
             total += tl.sum(tl.reshape(tile, (T // 16, 2, 8, D)), axis=1)
@@ -228,30 +238,35 @@ def read_kernel(
 def read_backward(
     x,  # (B, L, D)
     dx,  # (B, L, D) in: gradient of x1; out: its share in the gradient of x
-    peaks,  # (PEAKS,) of |dx|
+    peaks,  # (PEAKS,) of |dx|, as the branch gets it
     fade,  # (B, L, H) e^{-c}
     memory,  # (B, S, H, K, V) `partial` of the forward pass
     weight,  # (2D, D) folded: q, o
     bias,  # (2D,)
     mix,  # (D, D)
+    seed,  # () only with DROP
     e,  # (B, L, H) out: dy · y
     g,  # (B, S, 5, D, D) out: 0: Z, 1: Σ doᵀ h', 4: Σ dx1ᵀ (o ⊙ y)
     L,
     length,  # rows of a segment
     count,  # of peaks
+    place,
+    dropped,
     D: tl.constexpr,
     H: tl.constexpr,
     T: tl.constexpr,
     PEAKS: tl.constexpr,
+    DROP: tl.constexpr,
     PRECISION: tl.constexpr,
     OPERAND: tl.constexpr,
 ):
-    """One segment, tile by tile."""
+    """One segment, tile by tile. With DROP the branch gets what is kept of the gradient of x1, the residual all."""
     batch, segment, segments = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     first = batch.to(tl.int64) * L
     own = batch.to(tl.int64) * segments + segment
     K: tl.constexpr = D // H
     size: tl.constexpr = D * K  # numbers in one memory
+    keys = load_keys(seed, place + TIME) if DROP else ()
     channel = tl.arange(0, D)
     wo, bo, o_unit = load_projection(weight + D * D, bias + D, D, OPERAND)
     wm, wm_unit = scaled(load_weight(mix, 0, D, D, D).to(tl.float32), OPERAND)
@@ -277,7 +292,10 @@ def read_backward(
         weak = load_heads(fade, first, rows, inside, D, H)
         y = (product(h, wq, OPERAND) + bq) * weak
         o = sigmoid((product(h, wo, OPERAND) + bo) * o_unit, PRECISION)
-        dx1 = narrow(load_rows(dx, first, rows, inside, D).to(tl.float32) * grad_scale, OPERAND)
+        dx1 = load_rows(dx, first, rows, inside, D).to(tl.float32) * grad_scale
+        if DROP:
+            dx1 = drop(dx1, keys, dropped, first + start, T, D)
+        dx1 = narrow(dx1, OPERAND)
         dread = product(dx1, wm, OPERAND) * room(OPERAND) * o
         gm = tl.dot(tl.trans(dx1), narrow(o * y, OPERAND), gm, input_precision="ieee")
         y *= dread
@@ -433,6 +451,7 @@ def read_rows(
     store_x1: bool = False,
     following: MixerWeights | None = None,
     pool_lengths: Tensor | None = None,
+    drops: Drops | None = None,
 ) -> Reading:
     """-> x2; with `following` also the gates of the layer of those weights; with `pool_lengths` sums in x2's place.
 
@@ -452,29 +471,32 @@ def read_rows(
         x if t is None else t  # where nothing is wanted the kernel touches nothing
         for t in (out.x1, out.x2, pool_lengths, out.pooled, out.gates, out.sums)
     )
+    random = arguments(drops, x)
     start_kernel(
         read_kernel, grid(plan),
         (
             x, y, rates.reach, partial, rates.span, w.norm1, w.norm1_bias, w.wq, w.bq, w.wo, w.bo, w.wm,
             w.norm2, w.norm2_bias, w.w_up, w.w_down, x1, x2, valid, pooled, deltas,
-            after.norm1, after.norm1_bias, after.wg, after.bg, after.theta, gates, sums,
+            after.norm1, after.norm1_bias, after.wg, after.bg, after.theta, gates, sums, random.seed,
         ),
-        row_counts(plan),
+        (*row_counts(plan), *random.numbers),
         D=plan.D, H=plan.H, F=plan.F,
         SLICES=hidden_slices(plan.F, settings.block, settings.narrowest), KEEP=settings.keep, CAUSAL=plan.causal,
-        STORE_X1=store_x1, POOL=pool, EMIT=emit, PRECISION=plan.precision, **settings.options, **early(plan, x),
+        STORE_X1=store_x1, POOL=pool, EMIT=emit, PRECISION=plan.precision, **random.constant, **settings.options,
+        **early(plan, x),
     )  # fmt: skip
     return out
 
 
-def backward(dx: Tensor, saved: Saved, mix: Tensor, s: "Scratch", plan: Plan) -> None:
+def backward(dx: Tensor, saved: Saved, mix: Tensor, s: "Scratch", plan: Plan, drops: Drops | None = None) -> None:
     """B2 and B3; add to dx and fill g_time, E, F."""
     B, S, D, H, operand = plan.B, plan.segments, plan.D, plan.H, plan.operand
-    sizes, heads = (plan.L, plan.rows), (s.heads, s.heads_bias)
+    sizes, heads, random = (plan.L, plan.rows), (s.heads, s.heads_bias), arguments(drops, dx)
     start_kernel(
-        read_backward, (B, S), (saved.x, dx, s.peaks, s.fade, saved.partial, *heads, mix, s.e, s.g_time),
-        (*sizes, s.counts.rows),
-        D=D, H=H, PEAKS=room_for(s.counts.rows), PRECISION=plan.precision, OPERAND=operand,
+        read_backward, (B, S),
+        (saved.x, dx, s.peaks, s.fade, saved.partial, *heads, mix, random.seed, s.e, s.g_time),
+        (*sizes, s.counts.rows, *random.numbers),
+        D=D, H=H, PEAKS=room_for(s.counts.rows), PRECISION=plan.precision, OPERAND=operand, **random.constant,
         **launch("read_backward", plan).options,
     )  # fmt: skip
     start_kernel(

@@ -1,5 +1,6 @@
 """Mixers, models and rows for the tests of the fused mixer, in float64."""
 
+from collections import defaultdict
 from dataclasses import replace
 
 import torch
@@ -10,6 +11,7 @@ from lformer.batch import IrregularBatch
 from lformer.nn import LFormer, LFormerConfig, LiquidGatedAttention, LiquidMixer, SwiGLU, fusion
 
 MODES = [(False, "sequence"), (True, "sequence"), (True, "prefix")]
+Gradients = dict[str, Tensor]
 SMALL, PAPER = (32, 2, 40), (64, 4, 176)  # D, H, F
 
 
@@ -81,3 +83,25 @@ def ragged(L: int, C: int, dtype: torch.dtype, B: int = 3) -> IrregularBatch:
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     batch = IrregularBatch.build(values, times, lengths=lengths, dtype=wide)
     return replace(batch, values=batch.values.to(dtype))
+
+
+def loss(model: LFormer, batch: IrregularBatch) -> Tensor:
+    """A weighted sum of the answers to valid rows: every answer and every row has another gradient."""
+    y = model(batch)
+    weight = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    if y.dim() == 3:
+        weight *= (torch.arange(y.shape[1]) < batch.lengths.cpu()[:, None])[..., None]
+    return (y * weight.to(y)).sum()
+
+
+def gradients(model: LFormer, batch: IrregularBatch) -> Gradients:
+    grads = torch.autograd.grad(loss(model, batch), list(model.parameters()))
+    return dict(zip((name for name, _ in model.named_parameters()), grads, strict=True))
+
+
+def together(grads: Gradients) -> Gradients:
+    """By module, mu with its gate: a handful of numbers alone has an error by luck."""
+    groups = defaultdict(list)
+    for name, grad in grads.items():
+        groups[name.rsplit(".", 1)[0].replace(".mu", ".gate")].append(grad.flatten())
+    return {name: torch.cat(parts) for name, parts in groups.items()}

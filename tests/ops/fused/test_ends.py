@@ -191,10 +191,8 @@ def in_bfloat16(model: LFormer) -> None:
     model.embedder.value.bfloat16()
 
 
-def dropping(model: LFormer) -> None:
-    model.dropout.p = 0.5
-    model.dropout.train()
-    model.training = True
+def other_dropout(model: LFormer) -> None:
+    model.dropout = nn.Dropout(0.5)
 
 
 def hooked_mixer(model: LFormer) -> None:
@@ -210,7 +208,7 @@ def hooked_mixer(model: LFormer) -> None:
         (of_other_width, "with a weight of (32, 3)"),
         (in_half, "weights of torch.float16"),
         (in_bfloat16, "weights of torch.bfloat16 on"),
-        (dropping, "dropout"),
+        (other_dropout, "dropout"),
         (hooked_mixer, "a mixer has hooks"),
     ],
 )

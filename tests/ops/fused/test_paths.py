@@ -41,8 +41,8 @@ def feed_forward(block: LiquidMixer) -> None:
     block.channel_mixer = FeedForward(32, 40)
 
 
-def dropping(block: LiquidMixer) -> None:
-    block.dropout.p = 0.5
+def other_dropout(block: LiquidMixer) -> None:
+    block.dropout = nn.Dropout(0.5)
 
 
 def named(backend: str) -> Callable[[LiquidMixer], None]:
@@ -60,7 +60,7 @@ def named(backend: str) -> Callable[[LiquidMixer], None]:
         (other_eps, "layer norm"),
         (softmax, "SoftmaxAttention"),
         (feed_forward, "FeedForward"),
-        (dropping, "dropout"),
+        (other_dropout, "dropout is a Dropout"),
         (named("parallel"), "backend='parallel'"),
         (named("reference"), "backend='reference'"),
     ],

@@ -5,7 +5,6 @@ In Triton's interpreter products are exact float32 ("ieee"); on a GPU the same c
 
 from __future__ import annotations
 
-from collections import defaultdict
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from helpers import largest, require_close
-from ops.fused.blocks import ragged
+from ops.fused.blocks import Gradients, gradients, loss, ragged, together
 from ops.fused.blocks import whole_models as models
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -25,8 +24,6 @@ from lformer.nn import LFormer
 from lformer.ops.fused import ends
 from lformer.ops.fused.plan import Plan
 from lformer.ops.fused.weights import Scratch, make_scratch
-
-Gradients = dict[str, Tensor]
 
 
 @pytest.fixture
@@ -39,28 +36,6 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Tensor, "new_empty", lambda *args, **options: filled(new_empty(*args, **options)))
     monkeypatch.setattr(torch, "empty_like", lambda *args, **options: filled(empty_like(*args, **options)))
-
-
-def loss(model: LFormer, batch: IrregularBatch) -> Tensor:
-    """A weighted sum of the answers to valid rows: every answer and every row has another gradient."""
-    y = model(batch)
-    weight = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    if y.dim() == 3:
-        weight *= (torch.arange(y.shape[1]) < batch.lengths.cpu()[:, None])[..., None]
-    return (y * weight.to(y)).sum()
-
-
-def gradients(model: LFormer, batch: IrregularBatch) -> Gradients:
-    grads = torch.autograd.grad(loss(model, batch), list(model.parameters()))
-    return dict(zip((name for name, _ in model.named_parameters()), grads, strict=True))
-
-
-def together(grads: Gradients) -> Gradients:
-    """By module, mu with its gate: a handful of numbers alone has an error by luck."""
-    groups = defaultdict(list)
-    for name, grad in grads.items():
-        groups[name.rsplit(".", 1)[0].replace(".mu", ".gate")].append(grad.flatten())
-    return {name: torch.cat(parts) for name, parts in groups.items()}
 
 
 def compare(config: dict[str, Any], L: int, B: int, dtype: torch.dtype, device: str, autocast: bool = False) -> None:
