@@ -2,8 +2,8 @@
 
 `RECIPES` are the paper's for LFormer, one per data set; another data set gets that of its task from `DEFAULTS`. A
 baseline has settings of its own, `lformer.bench.settings`. `ABLATIONS` exchange a part of LFormer. `VARIANTS` are
-recipes of our own, beside the paper's; what suits a data set best is in `BEST`. Where the paper is silent (batch sizes,
-number of epochs, schedules) the choice is ours.
+recipes of our own, beside the paper's, some of them only to be measured (`lformer.bench.candidates`); what suits a data
+set best is in `BEST`. Where the paper is silent (batch sizes, number of epochs, schedules) the choice is ours.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Literal
 
 from lformer.baselines import BaselineModel
+from lformer.bench import candidates
 from lformer.bench.models import entry
 from lformer.bench.settings import Changes, settings
 from lformer.data import named
@@ -266,7 +267,15 @@ VARIANTS: dict[str, Variant] = {
     "carried": carried,
     "persistence": persistence,
     "best": best,
+    "causal": candidates.causal,
+    "prefix": candidates.prefix,
+    "trapezoid": candidates.trapezoid,
+    "trapezoid-light": candidates.trapezoid_light,
+    "cosine": candidates.cosine,
+    "cosine-carried": candidates.cosine_carried,
+    "longer": candidates.longer,
 }
+OF_LFORMER = ("causal", "prefix", "trapezoid", "trapezoid-light")  # change what no baseline has
 
 
 # --- by name ---
@@ -302,6 +311,8 @@ def recipe(dataset: str, task: str = "", *, model: str = "lformer", ablation: st
     if variant:
         if variant not in VARIANTS:
             raise ValueError(f"unknown variant {variant!r}; there are {', '.join(VARIANTS)}.")
+        if model != "lformer" and variant in OF_LFORMER:
+            raise ValueError(f"{variant} changes what LFormer alone has; {model} has none of it.")
         change, has = VARIANTS[variant](dataset, task), _fields(model)
         chosen = {name: value for name, value in change.model.items() if name in has}
         plan = plan.changed(model=chosen, train=change.train, data=change.data)
