@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
+from lformer.bench import elsewhere
 from lformer.bench.layout import MARKDOWN, NONE, Entry, Line, Table, markdown
 from lformer.bench.marks import fill
 from lformer.bench.records import Record
@@ -23,7 +24,7 @@ def filled(text: str, records: Iterable[Record]) -> str:
     found = list(records)
     made = result_tables(found)
     said = "\n".join(_said(main_tables(found)))
-    parts = ["## In short", said, summary(found), "## All systems", MARKDOWN.legend]
+    parts = ["## In short", said, summary(found), *elsewhere.section(found), "## All systems", MARKDOWN.legend]
     parts += [part for table in made for part in _section(table)]
     return fill(text, "tables", "\n\n".join(part for part in parts if part))
 

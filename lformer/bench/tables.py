@@ -17,8 +17,8 @@ from lformer.bench.speed import Cell as SpeedCell
 from lformer.tasks import TASKS
 
 __all__ = [
-    "Table", "ablation_table", "demo", "demo_rows", "fullest", "main_tables", "markdown", "result_tables", "speed",
-    "summary",
+    "OURS", "Table", "ablation_table", "best_of", "demo", "demo_rows", "fullest", "main_tables", "markdown",
+    "result_tables", "shown", "speed", "summary",
 ]  # fmt: skip
 
 Protocol = tuple[str, str]  # split, scaling
@@ -76,17 +76,17 @@ def summary(records: Iterable[Record]) -> str:
     for each in result_tables(r for r in records if not r["cell"]["ablation"]):
         for line in each.lines:
             entry = line.entries[OURS]
-            variant, simple = _best(line, "variant", f"{OURS} "), _best(line, "simple")
+            variant, simple = best_of(line, "variant", f"{OURS} "), best_of(line, "simple")
             if entry.ours is None and variant == NONE:
                 continue
             printed = entry.printed.text if entry.printed is not None else NONE
             rows.append(
-                [line.subject(with_task=True), line.metric, _shown(entry), variant, simple, printed, entry.verdict]
+                [line.subject(with_task=True), line.metric, shown(entry), variant, simple, printed, entry.verdict]
             )
     return markdown(rows)
 
 
-def _best(line: Line, kind: Kind, prefix: str = "") -> str:
+def best_of(line: Line, kind: Kind, prefix: str = "") -> str:
     """The best entry of a kind that says something, with its name: comparable ones first, trivial ones never."""
     found = [
         (not entry.ours.comparable, -entry.sign * entry.ours.mean, column)
@@ -97,10 +97,11 @@ def _best(line: Line, kind: Kind, prefix: str = "") -> str:
     if not found:
         return NONE
     column = min(found)[-1]
-    return f"{column.removeprefix(prefix)} {_shown(line.entries[column])}"
+    return f"{column.removeprefix(prefix)} {shown(line.entries[column])}"
 
 
-def _shown(entry: Entry) -> str:
+def shown(entry: Entry) -> str:
+    """Our figure with its signs and remark."""
     return NONE if entry.ours is None else f"{entry.ours.figure(entry.shown_digits)} {entry.ours.remark}".strip()
 
 
