@@ -37,6 +37,24 @@ def trapezoid_light(dataset: str, task: str) -> Changes:
     return Changes(train={"mu_penalty": 0.01})
 
 
+QUERIED = ("trajectory", "interpolate", "extrapolate")  # tasks whose data can ask at times without a row
+
+
+def queries(dataset: str, task: str) -> Changes:
+    """Times without a row are query times, not empty rows. What `read-out` is to be held against.
+
+    The spirals' recipe has them already.
+    """
+    if task not in QUERIED:
+        raise ValueError(f"{task} of {dataset} asks for nothing at query times; {', '.join(QUERIED)} do.")
+    return Changes(data={"unobserved": "query"})
+
+
+def read_out(dataset: str, task: str) -> Changes:
+    """Queries read the rows by their distance in time, see `lformer.nn.read_out`."""
+    return queries(dataset, task).then(Changes({"read_out": "time"}))
+
+
 # --- training ---
 
 COSINE = {
@@ -53,11 +71,6 @@ def cosine(dataset: str, task: str) -> Changes:
     """A rate that rises to 2e-3 and falls to 0, clipped gradients, weight decay and dropout."""
     epochs = COSINE_EPOCHS.get((dataset, task))
     return Changes({"dropout": 0.1}, COSINE if epochs is None else {**COSINE, "epochs": epochs})
-
-
-def cosine_carried(dataset: str, task: str) -> Changes:
-    """The same, with rows that have the latest value of each channel, whether it is fresh, and its age."""
-    return cosine(dataset, task).then(Changes({"rows": "carried"}))
 
 
 def longer(dataset: str, task: str) -> Changes:

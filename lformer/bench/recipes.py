@@ -262,6 +262,13 @@ def best(dataset: str, task: str) -> Changes:
 
 
 Variant = Callable[[str, str], Changes]  # data set, task -> what changes of the recipe
+
+
+def together(one: Variant, other: Variant) -> Variant:
+    """Both; where they change the same, the second wins."""
+    return lambda dataset, task: one(dataset, task).then(other(dataset, task))
+
+
 VARIANTS: dict[str, Variant] = {
     "observed": observed,
     "carried": carried,
@@ -272,10 +279,15 @@ VARIANTS: dict[str, Variant] = {
     "trapezoid": candidates.trapezoid,
     "trapezoid-light": candidates.trapezoid_light,
     "cosine": candidates.cosine,
-    "cosine-carried": candidates.cosine_carried,
+    "queries": candidates.queries,
+    "read-out": candidates.read_out,
+    "persistence-queries": together(persistence, candidates.queries),
+    "persistence-read-out": together(persistence, candidates.read_out),
+    "cosine-carried": together(candidates.cosine, carried),
     "longer": candidates.longer,
 }
-OF_LFORMER = ("causal", "prefix", "trapezoid", "trapezoid-light")  # change what no baseline has
+# These change what no baseline has.
+OF_LFORMER = ("causal", "prefix", "trapezoid", "trapezoid-light", "read-out", "persistence-read-out")
 
 
 # --- by name ---
@@ -316,11 +328,14 @@ def recipe(dataset: str, task: str = "", *, model: str = "lformer", ablation: st
         change, has = VARIANTS[variant](dataset, task), _fields(model)
         chosen = {name: value for name, value in change.model.items() if name in has}
         plan = plan.changed(model=chosen, train=change.train, data=change.data)
-    plan.config(stand_in(task))
+    plan.config(stand_in(task, plan.data.get("unobserved") == "query"))
     return plan
 
 
-def stand_in(task: str) -> Spec:
-    """Small data of a task, to try a configuration on before there are any; as many answers as channels if they may."""
-    answer: Answer = "series" if task in ("classify", "regress") else "step"
+def stand_in(task: str, queried: bool = False) -> Spec:
+    """Small data of a task, to try a configuration on before there are any; as many answers as channels if they may.
+
+    `queried` data ask at query times.
+    """
+    answer: Answer = "query" if queried else "series" if task in ("classify", "regress") else "step"
     return Spec(inputs=2, outputs=2 if task in GUESSES else 3, answer=answer)

@@ -253,6 +253,21 @@ def test_mu_is_held_by_a_penalty_and_nothing_else_changes() -> None:
     assert all(recipe(name).train.mu_penalty == 0 for name in DATASETS)
 
 
+@pytest.mark.parametrize("base", ["", "persistence"])
+def test_the_read_out_by_time_is_held_against_plain_queries(base: str) -> None:
+    for dataset, task in (("spiral-2", "trajectory"), ("physionet", "interpolate"), ("ushcn", "extrapolate")):
+        start = recipe(dataset, task, variant=base)
+        asked, read = (recipe(dataset, task, variant=f"{base}-{n}".strip("-")) for n in ("queries", "read-out"))
+        assert asked == start.changed(data={"unobserved": "query"})
+        assert read == asked.changed(model={"read_out": "time"})
+        assert asked.data.keys() <= DATASETS[dataset].card.options.keys()
+    sizes = recipe("spiral-2", variant="read-out").config(SPECS["spiral-2"])
+    check_learning(sizes)
+    for dataset, task in (("scp1", "classify"), ("physionet", "reconstruct"), ("activity", "classify-points")):
+        with pytest.raises(ValueError, match=f"{task} of {dataset} asks for nothing at query times; trajectory, "):
+            recipe(dataset, task, variant="read-out")
+
+
 def test_longer_is_three_times_as_long_where_the_rate_falls() -> None:
     for name in DATASETS:
         papers = recipe(name)
