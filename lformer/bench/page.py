@@ -61,13 +61,14 @@ def _rivals(line: Line) -> bool:
 
 
 def _against_simple(line: Line) -> tuple[float, float] | None:
-    """The least costs of LFormer, by any recipe, and of a simple model."""
-    costs: dict[bool, list[float]] = {True: [], False: []}
+    """The costs of LFormer, by the recipe that the validation part chooses, and of the best simple model."""
+    ours, simple = [], []
     for column, entry in line.entries.items():
-        own = column.partition(" ")[0] == OURS
-        if entry.cost is not None and entry.ours is not None and (own or entry.ours.kind == "simple"):
-            costs[own].append(entry.cost)
-    return (min(costs[True]), min(costs[False])) if costs[True] and costs[False] else None
+        if entry.cost is not None and column.partition(" ")[0] == OURS:
+            ours.append((entry.choice, entry.cost))
+        elif entry.cost is not None and entry.ours is not None and entry.ours.kind == "simple":
+            simple.append(entry.cost)
+    return (min(ours)[-1], min(simple)) if ours and simple else None
 
 
 def _section(table: Table) -> Iterator[str]:
