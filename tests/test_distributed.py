@@ -61,7 +61,10 @@ class Watched(LFormer):
 def train(folder: Path | None = None, start: int = 2, **changes: Any) -> tuple[Watched, Result]:
     with seeded(start):
         model = Watched(LFormerConfig(inputs=2, outputs=1, answer="step", width=16, heads=2, depth=1))
-    options = {"epochs": 3, "batch_size": BATCH, "lr": 1e-2, "weight_decay": 0.1, "clip": 0.5, "schedule": "cosine"}
+    options = {
+        "epochs": 3, "batch_size": BATCH, "lr": 1e-2, "weight_decay": 0.1, "clip": 0.5, "schedule": "cosine",
+        "mu_penalty": 0.3,
+    }  # fmt: skip
     config = TrainConfig(**options | {"device": "cpu", "precision": "float64"} | changes)
     return model, fit(model, TASK, ragged(), config, folder=folder, progress=False)
 

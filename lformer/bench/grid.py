@@ -59,8 +59,8 @@ def cells(
         for what, choices, value in (("split", card.splits, split), ("scaling", card.scalings, scaling)):
             if value not in choices:
                 raise ValueError(f"{what} of {dataset} must be one of {', '.join(choices)}; got {value!r}.")
-        for task in wanted:
-            named(dataset).check(Request(task=cast(Any, task), seed=0, split=split, scaling=cast(Any, scaling)))
+        for task, seed in product(wanted, seeds):
+            named(dataset).check(Request(task=cast(Any, task), seed=seed, split=split, scaling=cast(Any, scaling)))
         for task, model, ablation, variant in product(wanted, models, ablations or [""], variants or [""]):
             recipe(dataset, task, model=model, ablation=ablation, variant=variant)
             made += [

@@ -34,6 +34,7 @@ class Ours:
         smoke: whether training was cut short.
         trivial: whether the answers were among the inputs and handed back.
         kind: trained by the "paper"'s recipe or by a "variant" of ours, or a "simple" model that is fitted at once.
+        validated: the mean on the validation part, which may choose between entries; nan if a seed has none.
     """
 
     values: tuple[float, ...] = ()
@@ -42,6 +43,7 @@ class Ours:
     smoke: bool = False
     trivial: bool = False
     kind: Kind = "paper"
+    validated: float = math.nan
 
     @property
     def mean(self) -> float:
@@ -110,6 +112,15 @@ class Entry:
         if self.ours is None or not self.ours.comparable:
             return None
         return -self.sign * round(self.ours.mean, self.shown_digits) if self.ours.values else math.inf
+
+    @property
+    def choice(self) -> tuple[bool, bool, float]:
+        """What chooses between entries, small is good: the validation part, or the test part if there is no other."""
+        if self.ours is None:
+            return True, True, math.inf
+        unknown = math.isnan(self.ours.validated)
+        figure = self.ours.mean if unknown else self.ours.validated
+        return not self.ours.comparable, unknown, math.inf if math.isnan(figure) else -self.sign * figure
 
     @property
     def gain(self) -> float | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
+from lformer.bench import elsewhere
 from lformer.bench.layout import MARKDOWN, NONE, Entry, Line, Table, markdown
 from lformer.bench.marks import fill
 from lformer.bench.records import Record
@@ -23,7 +24,7 @@ def filled(text: str, records: Iterable[Record]) -> str:
     found = list(records)
     made = result_tables(found)
     said = "\n".join(_said(main_tables(found)))
-    parts = ["## In short", said, summary(found), "## All systems", MARKDOWN.legend]
+    parts = ["## In short", said, summary(found), *elsewhere.section(found), "## All systems", MARKDOWN.legend]
     parts += [part for table in made for part in _section(table)]
     return fill(text, "tables", "\n\n".join(part for part in parts if part))
 
@@ -60,13 +61,14 @@ def _rivals(line: Line) -> bool:
 
 
 def _against_simple(line: Line) -> tuple[float, float] | None:
-    """The least costs of LFormer, by any recipe, and of a simple model."""
-    costs: dict[bool, list[float]] = {True: [], False: []}
+    """The costs of LFormer, by the recipe that the validation part chooses, and of the best simple model."""
+    ours, simple = [], []
     for column, entry in line.entries.items():
-        own = column.partition(" ")[0] == OURS
-        if entry.cost is not None and entry.ours is not None and (own or entry.ours.kind == "simple"):
-            costs[own].append(entry.cost)
-    return (min(costs[True]), min(costs[False])) if costs[True] and costs[False] else None
+        if entry.cost is not None and column.partition(" ")[0] == OURS:
+            ours.append((entry.choice, entry.cost))
+        elif entry.cost is not None and entry.ours is not None and entry.ours.kind == "simple":
+            simple.append(entry.cost)
+    return (min(ours)[-1], min(simple)) if ours and simple else None
 
 
 def _section(table: Table) -> Iterator[str]:

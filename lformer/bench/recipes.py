@@ -2,8 +2,8 @@
 
 `RECIPES` are the paper's for LFormer, one per data set; another data set gets that of its task from `DEFAULTS`. A
 baseline has settings of its own, `lformer.bench.settings`. `ABLATIONS` exchange a part of LFormer. `VARIANTS` are
-recipes of our own, beside the paper's; what suits a data set best is in `BEST`. Where the paper is silent (batch sizes,
-number of epochs, schedules) the choice is ours.
+recipes of our own, beside the paper's, some of them only to be measured (`lformer.bench.candidates`); what suits a data
+set best is in `BEST`. Where the paper is silent (batch sizes, number of epochs, schedules) the choice is ours.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Literal
 
 from lformer.baselines import BaselineModel
+from lformer.bench import candidates
 from lformer.bench.models import entry
 from lformer.bench.settings import Changes, settings
 from lformer.data import named
@@ -261,12 +262,32 @@ def best(dataset: str, task: str) -> Changes:
 
 
 Variant = Callable[[str, str], Changes]  # data set, task -> what changes of the recipe
+
+
+def together(one: Variant, other: Variant) -> Variant:
+    """Both; where they change the same, the second wins."""
+    return lambda dataset, task: one(dataset, task).then(other(dataset, task))
+
+
 VARIANTS: dict[str, Variant] = {
     "observed": observed,
     "carried": carried,
     "persistence": persistence,
     "best": best,
+    "causal": candidates.causal,
+    "prefix": candidates.prefix,
+    "trapezoid": candidates.trapezoid,
+    "trapezoid-light": candidates.trapezoid_light,
+    "cosine": candidates.cosine,
+    "queries": candidates.queries,
+    "read-out": candidates.read_out,
+    "persistence-queries": together(persistence, candidates.queries),
+    "persistence-read-out": together(persistence, candidates.read_out),
+    "cosine-carried": together(candidates.cosine, carried),
+    "longer": candidates.longer,
 }
+# These change what no baseline has.
+OF_LFORMER = ("causal", "prefix", "trapezoid", "trapezoid-light", "read-out", "persistence-read-out")
 
 
 # --- by name ---
@@ -302,14 +323,19 @@ def recipe(dataset: str, task: str = "", *, model: str = "lformer", ablation: st
     if variant:
         if variant not in VARIANTS:
             raise ValueError(f"unknown variant {variant!r}; there are {', '.join(VARIANTS)}.")
+        if model != "lformer" and variant in OF_LFORMER:
+            raise ValueError(f"{variant} changes what LFormer alone has; {model} has none of it.")
         change, has = VARIANTS[variant](dataset, task), _fields(model)
         chosen = {name: value for name, value in change.model.items() if name in has}
         plan = plan.changed(model=chosen, train=change.train, data=change.data)
-    plan.config(stand_in(task))
+    plan.config(stand_in(task, plan.data.get("unobserved") == "query"))
     return plan
 
 
-def stand_in(task: str) -> Spec:
-    """Small data of a task, to try a configuration on before there are any; as many answers as channels if they may."""
-    answer: Answer = "series" if task in ("classify", "regress") else "step"
+def stand_in(task: str, queried: bool = False) -> Spec:
+    """Small data of a task, to try a configuration on before there are any; as many answers as channels if they may.
+
+    `queried` data ask at query times.
+    """
+    answer: Answer = "query" if queried else "series" if task in ("classify", "regress") else "step"
     return Spec(inputs=2, outputs=2 if task in GUESSES else 3, answer=answer)

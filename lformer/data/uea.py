@@ -20,8 +20,9 @@ and 85 %, redrawn for every seed. Values are not scaled, so "published" means th
 evenly over [0, 1] and are not a channel. "standard" and "minmax" use statistics of the training part only.
 
 `split="linoss"`: the very parts on which LinOSS reports, of SCP1, SCP2 and EthanolConcentration, for its five seeds
-2345, 3456, 4567, 5678 and 6789. They are of the same sizes, but drawn by other code. Raw arrays, in a file of their own
-(`scp1/scp1_linoss_split.npz`), or as `linoss_split` and `seeds` in that of the 448 series:
+2345, 3456, 4567, 5678 and 6789. They are of the same sizes, but drawn by other code. The benchmark's seeds 42 to 46
+stand for them in this order; all else that a seed decides, such as weights, is that of 42 to 46. Raw arrays, in a file
+of their own (`scp1/scp1_linoss_split.npz`), or as `linoss_split` and `seeds` in that of the 448 series:
 
 | key | shape, dtype | meaning |
 | --- | --- | --- |
@@ -58,6 +59,7 @@ UNSTATED = "none stated; citation asked for"
 UNITS = {**{f"X_e{k}": 10**k for k in range(7)}, "X_32": 32}  # key of whole numbers: how many of them make 1
 
 LINOSS_SEEDS = (2345, 3456, 4567, 5678, 6789)
+OUR_SEEDS = (42, 43, 44, 45, 46)  # of the benchmark, which stand for them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +183,7 @@ def _split(source: Source, raw: Raw, kept: Array, request: Request) -> tuple[Arr
     if request.split == "published":
         return splitting.cut(len(kept), request.seed)
     split, seeds = _linoss(source, raw)
-    part = split[kept, seeds.tolist().index(request.seed)]
+    part = split[kept, seeds.tolist().index(linoss_seed(request.seed))]
     return np.flatnonzero(part == 0), np.flatnonzero(part == 1), np.flatnonzero(part == 2)
 
 
@@ -202,11 +204,21 @@ def _linoss(source: Source, raw: Raw) -> tuple[Array, Array]:
     return split, seeds
 
 
+def linoss_seed(seed: int) -> int:
+    """The seed of LinOSS that a seed stands for; it is one itself, if it is none of ours.
+
+    Example:
+        >>> linoss_seed(43), linoss_seed(3456)
+        (3456, 3456)
+    """
+    return dict(zip(OUR_SEEDS, LINOSS_SEEDS, strict=True)).get(seed, seed)
+
+
 def _check(source: Source, request: Request) -> None:
-    if request.split == "linoss" and request.seed not in LINOSS_SEEDS:
+    if request.split == "linoss" and linoss_seed(request.seed) not in LINOSS_SEEDS:
         raise ValueError(
-            f"split='linoss' of {source.name} exists for the seeds {', '.join(map(str, LINOSS_SEEDS))}; got "
-            f"{request.seed}."
+            f"split='linoss' of {source.name} exists for the seeds {', '.join(map(str, LINOSS_SEEDS))}, for which "
+            f"{OUR_SEEDS[0]} to {OUR_SEEDS[-1]} stand; got {request.seed}."
         )
 
 

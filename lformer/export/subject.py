@@ -21,7 +21,7 @@ KINDS = {  # what each estimator answers, and the task it was trained on
 }
 STEP: dict[str, tuple[str, ...]] = {  # what a lean step knows of
     "rows": ("carried",), "embedder": ("mlp",), "time_embedding": ("none", "relative"), "gate_norm": ("prefix",),
-    "persistence": ("none", "latest"),
+    "persistence": ("none", "latest"), "read_out": ("row",),
 }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from lformer.nn.own_scale import check_own_scale
 from lformer.nn.persistence import PersistenceKind, guess, start_from_guess
 from lformer.nn.predictor import Answer, Pool, Pooling, head
 from lformer.nn.query import Merged, check_answer, merge
+from lformer.nn.read_out import ReadOut, ReadOutState, TimeReadOut
 from lformer.nn.rows import Encoded, RowEncoder, Rows, check_rows
 from lformer.nn.softmax import SoftmaxAttention
 from lformer.nn.summaries import IN_TABLE, Seen, SummaryHead, nothing_seen, table
@@ -59,6 +60,8 @@ class LFormerConfig:
         embedder, embedder_layers, time_embedding: see `Embedder`.
         head_layers: hidden layers of the predictor; 0 is a single linear map.
         pooling: what answer "series" sees of the rows: their "mean" (paper), or "mean_last_max" side by side.
+        read_out: what answer "query" sees: the query as a "row" that only reads, or, beside it, the rows by their
+            distance in "time", see `TimeReadOut`.
         dropout: in training, share of the numbers set to 0 in embedded rows and in what each mixer adds to them.
         causal, gate_norm: non-causal with "sequence" is the paper's; causal with "prefix" can stream.
         first_interval: what the first row, which has none, is given. "typical" lets it write: the mean interval of
@@ -89,6 +92,7 @@ class LFormerConfig:
     time_embedding: TimeEmbedding = "none"
     head_layers: int = 0
     pooling: Pooling = "mean"
+    read_out: ReadOut = "row"
     dropout: float = 0.0
     causal: bool = False
     gate_norm: GateNorm = "sequence"
@@ -105,7 +109,7 @@ class LFormerConfig:
             "answer": Answer, "embedder": Embedding, "time_embedding": TimeEmbedding, "gate_norm": GateNorm,
             "first_interval": FirstInterval, "time_mixer": TimeMixer, "channel_mixer": ChannelMixer, "mu": Mu,
             "rate": Rate, "output_gate": OutputGate, "pooling": Pooling, "rows": Rows, "persistence": PersistenceKind,
-            "distribution": Distribution,
+            "distribution": Distribution, "read_out": ReadOut,
         }  # fmt: skip
         for name, allowed in choices.items():
             one_of(name, getattr(self, name), allowed)
@@ -133,6 +137,8 @@ class LFormerConfig:
                 f"trees must be at least 0, and 0 without summaries, with series_scale and with a distribution; got "
                 f"{self.trees}."
             )
+        if self.read_out == "time" and self.answer != "query":
+            raise ValueError(f'read_out="time" reads at query times, so it needs answer="query"; got {self.answer!r}.')
         if self.series_scale:
             check_own_scale(self)
         if self.persistence in ("line", "wave") and self.causal:
@@ -149,6 +155,9 @@ class LFormerConfig:
     def numbers(self) -> int:
         """How many numbers the model puts out for an answer: those of a distribution for each of `outputs`."""
         return NUMBERS[self.distribution] * self.outputs
+
+    def time_read_out(self) -> TimeReadOut:
+        return TimeReadOut(self.width, self.heads, causal=self.causal, gate_norm=self.gate_norm, backend=self.backend)
 
     def mixer(self) -> LiquidMixer:
         time_mixer: nn.Module
@@ -192,6 +201,7 @@ class State(NamedTuple):
     static: Tensor | None  # (B, S) covariates
     recent: Recent | None = None  # the latest rows, where rows show their neighbours
     seen: Seen | None = None  # (B, C) what summaries need beyond what is known
+    read_out: ReadOutState | None = None  # where queries read by their distance in time
 
     @property
     def past(self) -> Past | None:
@@ -238,6 +248,7 @@ class LFormer(nn.Module):
             self.rows.width, config.width, config.embedder, config.embedder_layers, config.time_embedding
         )
         self.mixers = nn.ModuleList(config.mixer() for _ in range(config.depth))
+        self.read_out = config.time_read_out() if config.read_out == "time" else None
         self.dropout = Dropout(config.dropout)
         self.pool = Pool(config.width, config.pooling)
         pooled = config.answer == "series"
@@ -296,8 +307,7 @@ class LFormer(nn.Module):
         if self.config.answer == "series":
             pooled = self.pool.add(pooled, x, batch.lengths)
             x = self.pool(pooled, count).to(x.dtype)
-        elif merged is not None:
-            x = merged.answers(x)
+        x, read = (x, None) if merged is None else self._at_queries(x, merged, state)
         prediction = _finite(self._from_guess(self.head(x), batch, encoded))
         if not return_state:
             return prediction
@@ -305,8 +315,16 @@ class LFormer(nn.Module):
         static = batch.static if state is None else state.static
         pooled = pooled.to(checks.exact_dtype(x.device))
         return prediction, State(
-            tuple(layers), _last_time(batch, state), count, pooled, last, static, encoded.recent, encoded.seen
+            tuple(layers), _last_time(batch, state), count, pooled, last, static, encoded.recent, encoded.seen, read
         )
+
+    def _at_queries(self, x: Tensor, merged: Merged, state: State | None) -> tuple[Tensor, ReadOutState | None]:
+        """(B, L + Q, D) out of the last mixer -> (B, Q, D), and where the read-out stands, if there is one."""
+        answers = merged.answers(x)
+        if self.read_out is None:
+            return answers, None
+        read, after = self.read_out(x, merged, state and state.read_out)
+        return answers + self.dropout(read), after
 
     def explain(self, batch: IrregularBatch, state: State | None = None) -> fusion.Path:
         """Which path `forward` takes here and, if it is not the fastest, the reason and what would change it."""
@@ -327,6 +345,7 @@ class LFormer(nn.Module):
             static=static,
             recent=nothing_recent(known) if self.config.neighbours and known is not None else None,
             seen=nothing_seen(known) if self.config.summaries and known is not None else None,
+            read_out=None if self.read_out is None else self.read_out.init_state(batch),
         )
 
     def step(self, values: Tensor, delta: Tensor, state: State, marks: Tensor | None = None) -> tuple[Tensor, State]:
@@ -400,7 +419,11 @@ class LFormer(nn.Module):
         if self.config.answer == "series":
             pooled = self.pool.add(pooled, x[:, None], torch.ones_like(count))
         last = None if encoded.known is None else encoded.known.after_rows().squeeze()
-        after = State(tuple(layers), time, count, pooled, last, state.static, encoded.recent, encoded.seen)
+        read = None
+        if self.read_out is not None:
+            assert state.read_out is not None
+            read = self.read_out.advance(x, gap, state.read_out)
+        after = State(tuple(layers), time, count, pooled, last, state.static, encoded.recent, encoded.seen, read)
         return x, row, encoded, after
 
     def decays(self, batch: IrregularBatch) -> list[Tensor]:
@@ -425,7 +448,8 @@ class LFormer(nn.Module):
         if batch.query_times is None:
             return Entering(x, deltas, batch.lengths, None, None, encoded)
         before = None if state is None else torch.where(state.rows > 0, state.time, torch.nan)
-        merged = merge(batch.times, deltas, batch.lengths, batch.query_times, before)
+        ahead = self.read_out is not None and not self.config.causal
+        merged = merge(batch.times, deltas, batch.lengths, batch.query_times, before, ahead)
         asked = self.rows.queries(batch, encoded, past)
         x = merged.arrange(x, self.embedder(asked, self.clock(batch.query_times)))
         return Entering(x, merged.deltas, merged.lengths, merged.is_query, merged, encoded)

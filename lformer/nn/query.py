@@ -36,6 +36,7 @@ class Merged(NamedTuple):
     is_query: Tensor  # (B, L + Q) bool, True at queries
     lengths: Tensor  # (B,) valid rows plus queries
     place: Tensor  # (B, Q) where each query went
+    ahead: Tensor | None = None  # (B, L + Q) interval to the next observed row, if somebody asked for it
 
     def arrange(self, rows: Tensor, queries: Tensor) -> Tensor:
         """(B, L, D), (B, Q, D) -> (B, L + Q, D) in merged order."""
@@ -48,7 +49,12 @@ class Merged(NamedTuple):
 
 
 def merge(
-    times: Tensor, deltas: Tensor, lengths: Tensor, query_times: Tensor, last_time: Tensor | None = None
+    times: Tensor,
+    deltas: Tensor,
+    lengths: Tensor,
+    query_times: Tensor,
+    last_time: Tensor | None = None,
+    ahead: bool = False,
 ) -> Merged:
     """(B, L), (B, L), (B,), (B, Q) -> Merged.
 
@@ -59,6 +65,7 @@ def merge(
         query_times: (B, Q), in any order.
         last_time: (B,) of the row before the first, if the series is continued; NaN where there is none. Before any
             row at all a query reads the empty memory, over no interval.
+        ahead: also find the intervals to the next rows.
     """
     L, Q = times.shape[1], query_times.shape[1]
     clock = _padding_last(times, lengths)
@@ -75,7 +82,21 @@ def merge(
         is_query=is_query.gather(1, order),
         lengths=lengths + Q,
         place=place,
+        ahead=_to_next(clock, deltas, query_times).gather(1, order) if ahead else None,
     )
+
+
+def _to_next(clock: Tensor, deltas: Tensor, query_times: Tensor) -> Tensor:
+    """(B, L), (B, L), (B, Q) -> (B, L + Q), from each row, then from each query, to the next row.
+
+    The last row, which has none, is given the interval of the first; a query behind it reads nothing, over no interval.
+    """
+    coming = torch.cat([clock, clock.new_full((clock.shape[0], 1), torch.inf)], dim=1)
+    rows = torch.where(torch.isfinite(coming[:, 1:]), coming[:, 1:] - clock, deltas[:, :1].to(clock.dtype))
+    rows = torch.where(torch.isfinite(clock), rows, 0)  # padding
+    after = coming.gather(1, torch.searchsorted(clock, query_times.contiguous(), right=True))
+    queries = torch.where(torch.isfinite(after), after - query_times, 0)
+    return torch.cat([rows, queries], dim=1).to(deltas.dtype)
 
 
 def _padding_last(times: Tensor, lengths: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from lformer.parts import Share
 from lformer.tasks import Task
 from lformer.train import pieces
 from lformer.train.distributed import World
+from lformer.train.penalty import MuPenalty
 
 Precision = Literal["tf32", "float32", "bf16", "float64"]
 LAUNCH_BOUND = (
@@ -40,7 +41,7 @@ class Gradients:
         precision: as in `TrainConfig`.
         replay: record steps on CUDA if the model allows it. Only in a process alone: others would have to exchange
             their gradients within the recording.
-        piece_rows: as in `TrainConfig`.
+        piece_rows, mu_penalty: as in `TrainConfig`.
     """
 
     def __init__(
@@ -52,9 +53,11 @@ class Gradients:
         precision: Precision,
         replay: bool,
         piece_rows: int | None = None,
+        mu_penalty: float = 0.0,
     ) -> None:
         self.model, self.task, self.world, self.precision = model, task, world, precision
         self.piece_rows = piece_rows
+        self.penalty = MuPenalty(model, mu_penalty) if mu_penalty else None
         self.recorded: CapturedStep | None = None
         self.shared: DistributedDataParallel | None = None
         if piece_rows is not None:
@@ -63,9 +66,9 @@ class Gradients:
             pieces.check_pieces(model, task, piece_rows)
         elif world.size > 1:
             # Static: which weights a batch reaches does not change, so nobody waits for those that none reaches.
-            self.shared = DistributedDataParallel(_Objective(model, task), static_graph=True)
+            self.shared = DistributedDataParallel(_Objective(model, task, self.penalty), static_graph=True)
         elif replay and getattr(model, "recordable", False):
-            self.recorded = capture_step(model, partial(_loss, task))
+            self.recorded = capture_step(model, partial(_loss, task, penalty=self.penalty))
 
     def __call__(self, share: Share[Source]) -> Tensor:
         batch = share.batch
@@ -85,9 +88,13 @@ class Gradients:
         if self.piece_rows is not None:
             assert isinstance(self.model, LFormer)
             batch = as_precise(batch, self.model)
-            return pieces.gradients(self.model, self.task, batch, self.piece_rows, self._computing)
+            loss = pieces.gradients(self.model, self.task, batch, self.piece_rows, self._computing)
+            if self.penalty is None:
+                return loss
+            (penalty := self.penalty()).backward()  # once for all pieces of a batch
+            return loss + penalty.detach()
         with self._computing():
-            loss = _loss(self.task, self.model, batch)
+            loss = _loss(self.task, self.model, batch, self.penalty)
         loss.backward()
         return loss.detach()
 
@@ -126,20 +133,21 @@ class Gradients:
 class _Objective(nn.Module):
     """From a batch to its loss: the one call that DDP watches, whatever the task does with the model."""
 
-    def __init__(self, model: nn.Module, task: Task) -> None:
+    def __init__(self, model: nn.Module, task: Task, penalty: MuPenalty | None = None) -> None:
         super().__init__()
-        self.model, self.task = model, task
+        self.model, self.task, self.penalty = model, task, penalty
 
     def forward(self, batch: IrregularBatch) -> Tensor:
         """-> ()"""
-        return _loss(self.task, self.model, batch)
+        return _loss(self.task, self.model, batch, self.penalty)
 
 
-def _loss(task: Task, model: nn.Module, batch: IrregularBatch) -> Tensor:
+def _loss(task: Task, model: nn.Module, batch: IrregularBatch, penalty: MuPenalty | None = None) -> Tensor:
     """Of the task, or the model's own: `model.training_loss(task, batch)`, such as a likelihood that it models."""
     batch = as_precise(batch, model)
     own: Callable[[Task, IrregularBatch], Tensor] | None = getattr(model, "training_loss", None)
-    return task.loss(task.predict(model, batch), batch) if own is None else own(task, batch)
+    loss = task.loss(task.predict(model, batch), batch) if own is None else own(task, batch)
+    return loss if penalty is None else loss + penalty()
 
 
 def worth_replaying(batch: Source, device: torch.device) -> bool:

@@ -58,6 +58,9 @@ class TrainConfig:
             this rate, if it has such a number.
         weight_decay: of Adam (decoupled if not 0); the paper has none. Parameters that a module names as `undecayed`
             are left out.
+        mu_penalty: λ, by which the mean over layers and heads of (mu - 1/2)² is added to the loss, so that mu stays
+            near the trapezoidal rule where the data do not say otherwise; 0, the paper's, adds nothing. `weight_decay`
+            also pulls mu there, but all other weights with it.
         schedule: "constant" (paper) or "cosine" down to 0 over all epochs.
         warmup: share of all steps over which the rate first rises to `lr`.
         average: share of all steps over which weights are averaged (an exponential mean); the averaged weights are
@@ -92,6 +95,7 @@ class TrainConfig:
     batch_size: int = 64
     lr: float = 1e-3
     weight_decay: float = 0.0
+    mu_penalty: float = 0.0
     schedule: Literal["constant", "cosine"] = "constant"
     warmup: float = 0.0
     average: float = 0.0
@@ -183,8 +187,9 @@ def fit(
         averaged.load(saved["average"])
     draws = Draws(world.device)
     gradients = Gradients(
-        model, task, world, precision=config.precision, replay=config.replay, piece_rows=config.piece_rows
-    )
+        model, task, world, precision=config.precision, replay=config.replay, piece_rows=config.piece_rows,
+        mu_penalty=config.mu_penalty,
+    )  # fmt: skip
     answers = Answering(model, task, world, replay=config.replay)
     training = placed(splits.train, world.device, config.drop_fraction)
     validating = placed(splits.validation, world.device)

@@ -9,7 +9,7 @@ import toy
 from bench.specs import SPECS, batch_for
 
 from lformer import LFormer, LFormerConfig
-from lformer.bench import paper, recipes
+from lformer.bench import candidates, paper, recipes
 from lformer.bench.models import MODELS, build
 from lformer.bench.recipes import ABLATIONS, BEST, DEFAULTS, GUESSES, RECIPES, VARIANTS, Recipe, recipe, stand_in
 from lformer.data import DATASETS
@@ -211,6 +211,79 @@ def test_every_best_recipe_builds_and_learns(dataset: str, task: str) -> None:
 def test_a_best_recipe_that_is_not_there_is_named() -> None:
     with pytest.raises(ValueError, match="no best recipe of ours for scp1 classify yet; there is one for physionet ex"):
         recipe("scp1", variant="best")
+
+
+@pytest.mark.parametrize("variant", ["causal", "prefix", "trapezoid", "cosine"])
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_candidates_are_there_for_every_data_set_and_task(dataset: str, variant: str) -> None:
+    for task in DATASETS[dataset].card.tasks:
+        plan, paper_s = recipe(dataset, task, variant=variant), recipe(dataset, task)
+        assert plan != paper_s
+        changed = {name for name, value in plan.model.items() if paper_s.model.get(name) != value}
+        expected = {"causal": {"causal"}, "prefix": {"causal", "gate_norm"}, "trapezoid": set(), "cosine": {"dropout"}}
+        assert changed == expected[variant]
+        assert plan.data == paper_s.data
+
+
+@pytest.mark.parametrize("dataset", SPECS)
+def test_the_prefix_norm_learns_everywhere_and_reads_nothing_ahead(dataset: str) -> None:
+    sizes = config(dataset, variant="prefix")
+    assert (sizes.causal, sizes.gate_norm) == (True, "prefix")
+    check_learning(sizes)
+
+
+def test_training_of_our_own() -> None:
+    points, papers = recipe("activity", variant="cosine"), recipe("activity")
+    changed = {
+        "lr": 2e-3, "schedule": "cosine", "warmup": 0.05, "weight_decay": 0.05, "clip": 1.0, "patience": None,
+        "epochs": 150,
+    }  # fmt: skip
+    assert points.train == replace(papers.train, **changed)  # type: ignore[arg-type]
+    assert points.model == {**papers.model, "dropout": 0.1}
+    assert recipe("physionet", "reconstruct", variant="cosine").train.epochs == 250
+    assert recipe("scp1", variant="cosine").train.epochs == recipe("scp1").train.epochs
+    both = recipe("activity", variant="cosine-carried")
+    assert (both.train, both.model) == (points.train, {**points.model, "rows": "carried"})
+
+
+def test_mu_is_held_by_a_penalty_and_nothing_else_changes() -> None:
+    for name, weight in (("trapezoid", 0.1), ("trapezoid-light", 0.01)):
+        plan, papers = recipe("pendulum", variant=name), recipe("pendulum")
+        assert plan == papers.changed(train={"mu_penalty": weight})
+    assert all(recipe(name).train.mu_penalty == 0 for name in DATASETS)
+
+
+@pytest.mark.parametrize("base", ["", "persistence"])
+def test_the_read_out_by_time_is_held_against_plain_queries(base: str) -> None:
+    for dataset, task in (("spiral-2", "trajectory"), ("physionet", "interpolate"), ("ushcn", "extrapolate")):
+        start = recipe(dataset, task, variant=base)
+        asked, read = (recipe(dataset, task, variant=f"{base}-{n}".strip("-")) for n in ("queries", "read-out"))
+        assert asked == start.changed(data={"unobserved": "query"})
+        assert read == asked.changed(model={"read_out": "time"})
+        assert asked.data.keys() <= DATASETS[dataset].card.options.keys()
+    sizes = recipe("spiral-2", variant="read-out").config(SPECS["spiral-2"])
+    check_learning(sizes)
+    for dataset, task in (("scp1", "classify"), ("physionet", "reconstruct"), ("activity", "classify-points")):
+        with pytest.raises(ValueError, match=f"{task} of {dataset} asks for nothing at query times; trajectory, "):
+            recipe(dataset, task, variant="read-out")
+
+
+def test_longer_is_three_times_as_long_where_the_rate_falls() -> None:
+    for name in DATASETS:
+        papers = recipe(name)
+        falls = papers.train.schedule == "cosine"
+        assert falls == (name in candidates.LONG)
+        if falls:
+            assert recipe(name, variant="longer") == papers.changed(train={"epochs": 3 * papers.train.epochs})
+        else:
+            with pytest.raises(ValueError, match=f"longer is for recipes .*; that of {name} stops when"):
+                recipe(name, variant="longer")
+
+
+def test_what_lformer_alone_has_is_refused_to_others() -> None:
+    for name in recipes.OF_LFORMER:
+        with pytest.raises(ValueError, match=f"{name} changes what LFormer alone has; gru has none of it"):
+            recipe("scp1", model="gru", variant=name)
 
 
 def test_no_two_columns_of_a_table_have_the_same_name() -> None:

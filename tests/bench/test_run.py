@@ -510,6 +510,8 @@ def test_cells_are_checked_before_anything_runs() -> None:
         "lformer observed", "lformer persistence", "gru observed", "gru persistence",
     ]  # fmt: skip
     assert len(grid.cells(**wanted | {"seeds": grid.seeds("42,42-43")})) == 2  # each once
+    linoss = {"datasets": ["scp1", "scp2"], "split": "linoss"}
+    assert len(grid.cells(**wanted | linoss | {"seeds": grid.seeds("42-46")})) == 10
     simple = {"models": ["last-value"]}
     for change, says in (
         ({"datasets": ["iris"]}, "unknown data set 'iris'"),
@@ -517,6 +519,7 @@ def test_cells_are_checked_before_anything_runs() -> None:
         ({"tasks": ["classify-points"]}, "physionet has none of the tasks"),
         ({"split": "subject"}, "split of physionet must be one of published"),
         ({"split": "folds"}, "split='folds' of physionet is for classify only"),
+        (linoss | {"seeds": [42, 47]}, "SelfRegulationSCP1 exists for the seeds 2345, .*; got 47"),
         ({"variants": ["mine"]}, "unknown variant 'mine'"),
         ({"variants": ["carried"], "ablations": ["fixed_mu"]}, "ablations are of the paper's recipe"),
         ({"variants": ["persistence"], "tasks": ["classify"]}, "answers to classify are not in their units"),

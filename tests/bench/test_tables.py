@@ -336,6 +336,17 @@ def test_the_summary_has_the_papers_recipe_the_best_of_ours_and_the_best_simple_
     ]  # fmt: skip
 
 
+def test_the_validation_part_chooses_between_variants_and_the_test_part_is_shown() -> None:
+    made = seeds("scp1", "classify", [0.82] * 5, validation={"accuracy": 0.84})
+    made += seeds("scp1", "classify", [0.95] * 5, variant="carried", validation={"accuracy": 0.80})  # lucky
+    made += seeds("scp1", "classify", [0.80] * 5, variant="cosine", validation={"accuracy": 0.90})
+    made += seeds("scp1", "classify", [0.99] * 5, variant="observed")  # an older record, without
+    made += seeds("scp1", "classify", [0.81] * 5, model="boosting", at_once=True)
+    assert "| cosine 80.0±0.0 | boosting 81.0±0.0 |" in tables.summary(made)
+    text = page.filled("<!-- tables -->\n<!-- /tables -->\n", made)
+    assert "ahead of the best simple model in 0 of the 1 rows that have both, and not on scp1, classify." in text
+
+
 def test_unseen_points_and_tasks_the_paper_lacks_are_shown_without_a_printed_figure() -> None:
     made = [record("physionet", task, {"mse": 0.003, "mse_unseen": 0.005}) for task in ("extrapolate", "interpolate")]
     table = only(made)
