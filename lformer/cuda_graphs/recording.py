@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from threading import local
@@ -40,6 +40,7 @@ class Recordings(Generic[T]):
         work: what is done with a batch, or with what becomes one. It must depend on shapes alone, never on values.
         graphs: how many shapes are held, each with its buffers; the one not used for longest makes room.
         settings: what else the work depends on.
+        written: what it writes beside the buffers of the model. Recording leaves all of it as it was.
     """
 
     def __init__(
@@ -48,10 +49,12 @@ class Recordings(Generic[T]):
         work: Callable[[Any], T],
         graphs: int,
         settings: Callable[[], Hashable] = lambda: None,
+        written: Callable[[], Iterable[Tensor]] = tuple,
     ) -> None:
         if graphs < 1:
             raise ValueError(f"graphs must be at least 1; got {graphs}.")
         self.model, self.work, self.graphs, self.settings = model, work, graphs, settings
+        self.written = written
         self._held: OrderedDict[Hashable, Recording[T]] = OrderedDict()  # the latest used last
         self._seen: set[Hashable] = set()
         self._weights = _places(model)
@@ -87,7 +90,7 @@ class Recordings(Generic[T]):
                 self._held.popitem(last=False)  # before recording, so that its memory is free by then
             if not self._held:  # a pool ends with the last graph that uses it
                 self._pool = new_pool()
-            with _kept_buffers(self.model):
+            with _kept([*self.model.buffers(), *self.written()]):
                 self._held[key] = record(self.work, buffers(batch, device), type(self.model).__name__, self._pool)
         self._held.move_to_end(key)
         return self._held[key]
@@ -112,9 +115,14 @@ class Recordings(Generic[T]):
         )
 
 
+def replays_on(device: torch.device) -> bool:
+    """Whether a device knows graphs."""
+    return device.type == "cuda"
+
+
 def can_replay(batch: Source, device: torch.device) -> bool:
     """Whether there is something to record: a batch that is not empty, for a GPU."""
-    return device.type == "cuda" and cells(batch) > 0
+    return replays_on(device) and cells(batch) > 0
 
 
 def cells(batch: Source) -> int:
@@ -137,7 +145,9 @@ def fill(inputs: Source, batch: Source) -> None:
     with torch.no_grad():
         for buffer, tensor in zip(_held_by(inputs).values(), _held_by(batch).values(), strict=True):
             if isinstance(buffer, Tensor) and isinstance(tensor, Tensor) and buffer is not tensor:
-                buffer.copy_(tensor)
+                # From memory that is not pinned, a copy would wait for all work that the GPU has before it.
+                tensor = tensor.pin_memory() if buffer.is_cuda and not tensor.is_cuda else tensor
+                buffer.copy_(tensor, non_blocking=True)
 
 
 def new_pool() -> Any:
@@ -209,13 +219,15 @@ def _places(model: nn.Module) -> list[tuple[dict[str, Any], str]]:
 
 
 @contextmanager
-def _kept_buffers(model: nn.Module) -> Iterator[None]:
-    """What a model writes down in training, as batch norm its means, is not written by the warm-up."""
-    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    yield
-    with torch.no_grad():
-        for buffer, value in before:
-            buffer.copy_(value)
+def _kept(tensors: list[Tensor]) -> Iterator[None]:
+    """What the work writes down, as batch norm its means and an optimiser the weights, is not written by a warm-up."""
+    before = [tensor.detach().clone() for tensor in tensors]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, value in zip(tensors, before, strict=True):
+                tensor.copy_(value)
 
 
 def _end_random_capture(own: torch.Generator | None) -> None:

@@ -5,8 +5,8 @@ LFORMER_DATA=folder python scripts/gpu/epoch.py [--epochs 10] [--device cuda] [-
 One JSON line for each of the two: seconds of an epoch, the median after `--warm` epochs in which kernels are compiled
 and graphs recorded, and the last training loss, which is the same for both. Then what the parts of an epoch take, each
 by itself and waited for: `collation` (batches on the processor, or names of resident ones), `copy` (to the device, or
-gathered there), `step` (loss, gradients and Adam), `validation`. On a CPU resident series are an exercise: a smoke test
-is `--epochs 1 --warm 0 --device cpu --series 200`.
+gathered there), `step` (loss, gradients, clipping and Adam), `validation`. On a CPU resident series are an exercise: a
+smoke test is `--epochs 1 --warm 0 --device cpu --series 200`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from lformer.parts import ALONE, PanelPart, Share, Splits, training_shares
 from lformer.train import TrainConfig, placing
 from lformer.train.answering import Answering
 from lformer.train.distributed import World, evaluate
-from lformer.train.gradients import Gradients
+from lformer.train.stepping import TrainingStep
 
 
 @contextmanager
@@ -66,17 +66,15 @@ def breakdown(plan: Recipe, splits: Splits[PanelPart], config: TrainConfig, seed
     """What each part of an epoch takes by itself, the device waited for in between; the last of some rounds."""
     world, task, size = World(choose(config.device)), tasks.for_splits(splits), config.batch_size
     model = _model(plan, splits, seed).to(world.device)
-    gradients = Gradients(model, task, world, precision=config.precision, replay=config.replay)
+    step = TrainingStep(model, task, world, config, rounds * splits.train.training_steps(size))
     answers = Answering(model, task, world, replay=config.replay)
-    adam = torch.optim.Adam(model.parameters(), lr=config.lr, fused=True)
     training = placing.placed(splits.train, world.device, config.drop_fraction)
     validating = placing.placed(splits.validation, world.device)
     found: dict[str, float] = {}
 
     def steps(batches: list[Source]) -> None:
-        for batch in batches:
-            gradients(Share(batch)).item()
-            adam.step()
+        for n, batch in enumerate(batches):
+            step(Share(batch), n)
 
     with drawing_from(Draws(world.device)), train.rounding(config):
         for epoch in range(rounds):

@@ -18,7 +18,8 @@ from lformer.parts import PanelPart, Spec, Splits, Targets
 from lformer.resident import Selection
 from lformer.train import Report, Result, TrainConfig, fit, placing, seeded
 from lformer.train.distributed import World
-from lformer.train.gradients import Gradients
+from lformer.train.stepping import TrainingStep
+from lformer.train.updating import DeviceUpdate
 
 SERIES = 36
 
@@ -157,15 +158,17 @@ def test_long_batches_and_models_that_do_not_allow_it_are_not_recorded(
 
 
 @pytest.mark.parametrize(("size", "replay", "expected"), [(1, True, True), (2, True, False), (1, False, False)])
+@pytest.mark.usefixtures("recorded")
 def test_one_process_alone_records(size: int, replay: bool, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several would have to exchange their gradients within the step."""
     monkeypatch.setattr("lformer.train.gradients.DistributedDataParallel", lambda module, **options: module)
     model = LFormer(LFormerConfig(inputs=2, outputs=1, width=32, heads=2))
     world = World(torch.device("cpu"), rank=0, size=size)
-    gradients = Gradients(model, TASKS["series"], world, precision="tf32", replay=replay)
-    assert (gradients.recorded is not None) == expected
-    gradients.clear()
-    assert gradients.recorded is None
+    step = TrainingStep(model, TASKS["series"], world, TrainConfig(replay=replay), total=10)
+    assert (step.recorded is not None) == expected
+    assert isinstance(step.update, DeviceUpdate)  # also of those that do not record
+    step.clear()
+    assert step.recorded is None
 
 
 def test_a_run_leaves_no_gradients_behind(recorded: list[tuple[int, ...]]) -> None:
