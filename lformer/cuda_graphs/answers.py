@@ -18,9 +18,8 @@ Answered: TypeAlias = tuple[IrregularBatch, Tensor]
 class CapturedAnswers:
     """Called with a batch, or what becomes one: the batch on the device of the model, and the answer.
 
-    Both hold until the next call. The same batches come every time, so their shapes need no rounding, and figures that
-    depend on how many answers there are stay as they are. The second batch of a shape is recorded as long as there is
-    room for a graph; others are answered in the ordinary way.
+    Both hold until the next call. The second batch of a shape is recorded as long as there is room for a graph; others
+    are answered in the ordinary way.
 
     Args:
         model: in evaluation mode whenever this is called. Its work must not depend on values.
@@ -39,7 +38,8 @@ class CapturedAnswers:
         device = next(self._model.parameters()).device
         found = self._graphs.while_there_is_room(batch, device) if recording.can_replay(batch, device) else None
         if found is None:
-            return self._work(batch)
+            with recording.one_at_a_time:
+                return self._work(batch)
         fill(found.inputs, batch)
         found.replay()
         return found.output

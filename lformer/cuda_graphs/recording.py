@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from threading import local
+from threading import RLock, local
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
@@ -17,7 +17,10 @@ from lformer.draws import generator_on
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Source)
-WARM_UP = 3  # kernels are compiled and libraries set up before the recording, which allows neither
+
+# Held by a thread that records, as a process can make one recording at a time, or does something for the first time:
+# kernels that it compiles are there for the next one.
+one_at_a_time = RLock()
 
 
 class RecordingError(RuntimeError):
@@ -158,7 +161,8 @@ def new_pool() -> Any:
 def record(work: Callable[[Any], T], inputs: Source, name: str, pool: Any) -> Recording[T]:
     """Warm up on a stream of its own, as graphs ask for, then record what `work` does with these buffers.
 
-    The random numbers of a recording go on from where they stand at its replay; the warm-up leaves them there.
+    The warm-up compiles kernels and sets up libraries, which a recording allows neither of. The random numbers of a
+    recording go on from where they stand at its replay; the warm-up leaves them there.
     """
     device = next(t for t in _held_by(inputs).values() if isinstance(t, Tensor)).device
     own = generator_on(device)  # what this run draws from, if not from the generator of the process
@@ -166,13 +170,12 @@ def record(work: Callable[[Any], T], inputs: Source, name: str, pool: Any) -> Re
     autocast = torch.autocast(
         "cuda", torch.get_autocast_dtype("cuda"), torch.is_autocast_enabled("cuda"), cache_enabled=False
     )
-    with torch.cuda.device(device), autocast:
+    with one_at_a_time, torch.cuda.device(device), autocast:
         random, ours = torch.cuda.get_rng_state(), None if own is None else own.get_state()
         side = _side_stream(device)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            for _ in range(WARM_UP):
-                work(inputs)
+            work(inputs)
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.set_rng_state(random)
         graph = torch.cuda.CUDAGraph()
@@ -201,7 +204,13 @@ _streams = _Streams()
 
 
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all recordings of a thread: cuBLAS keeps memory for every stream it has worked on, 32 MiB on a Hopper."""
+    """One for all recordings of a thread: cuBLAS keeps memory for every stream it has worked on, 32 MiB on a Hopper.
+
+    A thread that works on a stream of its own records on that one.
+    """
+    current = torch.cuda.current_stream(device)
+    if current != torch.cuda.default_stream(device):
+        return current
     if device not in _streams.of:
         _streams.of[device] = torch.cuda.Stream(device)
     return _streams.of[device]

@@ -61,7 +61,8 @@ class CapturedStep:
         device = self._whole.device
         found = self._graphs.if_it_comes_again(batch, device) if recording.can_replay(batch, device) else None
         if found is None:
-            self._latest = self._run(batch)
+            with recording.one_at_a_time:
+                self._latest = self._run(batch)
         else:
             fill(found.inputs, batch)
             found.replay()

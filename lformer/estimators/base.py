@@ -95,9 +95,9 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         width, depth, heads: size of the model.
         dropout: in training, share of the numbers inside the model that are set to 0.
         members: models trained apart, each with its own validation part, that answer together by their mean. Five cost
-            five times as much, shared among the cores of a CPU, and are nearly always better than one. "auto" is 3 for
-            fewer than 100 series (of an `LFormerPointClassifier` 2,000), and 1 for more, for streams, and if
-            `max_epochs` is given.
+            five times as much, shared among the cores of a CPU or side by side on a GPU, and are nearly always better
+            than one. "auto" is 3 for fewer than 100 series (of an `LFormerPointClassifier` 2,000), and 1 for more, for
+            streams, and if `max_epochs` is given.
         lr: largest learning rate; it rises to this, then falls to 0 by the end of training.
         batch_size: series per step; at most a third of the training series.
         max_epochs: passes over the training series. None counts in steps: about 1,000 for few series, which are then

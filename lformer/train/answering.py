@@ -8,7 +8,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from lformer.batch import IrregularBatch, Source
-from lformer.cuda_graphs import CapturedAnswers, RecordingError
+from lformer.cuda_graphs import CapturedAnswers, RecordingError, pad_to_bucket
 from lformer.evaluate import answered
 from lformer.tasks import Task
 from lformer.train.distributed import World
@@ -34,7 +34,7 @@ class Answering:
     def __call__(self, batch: Source) -> tuple[IrregularBatch, Tensor]:
         if self.recorded is not None and worth_replaying(batch, self.device):
             try:
-                return self.recorded(batch)
+                return self.recorded(pad_to_bucket(batch, self.task.answer))
             except RecordingError as error:
                 warnings.warn(f"validations are not replayed: {error}", stacklevel=2)
                 self.clear()
