@@ -51,7 +51,7 @@ def residence(resident: bool) -> Iterator[None]:
 def epochs(plan: Recipe, splits: Splits[PanelPart], config: TrainConfig, seed: int, warm: int) -> dict[str, float]:
     """The median epoch of a run of the trainer, of those after the warm-up, and its last loss."""
     stamps = [time.perf_counter()]
-    model = _model(plan, splits, seed)
+    model = new_model(plan, splits, seed)
     told = train.fit(
         model, tasks.for_splits(splits), splits, config, seed=seed, progress=False,
         report=lambda row: stamps.append(time.perf_counter()),
@@ -65,7 +65,7 @@ def epochs(plan: Recipe, splits: Splits[PanelPart], config: TrainConfig, seed: i
 def breakdown(plan: Recipe, splits: Splits[PanelPart], config: TrainConfig, seed: int, rounds: int) -> dict[str, float]:
     """What each part of an epoch takes by itself, the device waited for in between; the last of some rounds."""
     world, task, size = World(choose(config.device)), tasks.for_splits(splits), config.batch_size
-    model = _model(plan, splits, seed).to(world.device)
+    model = new_model(plan, splits, seed).to(world.device)
     step = TrainingStep(model, task, world, config, rounds * splits.train.training_steps(size))
     answers = Answering(model, task, world, replay=config.replay)
     training = placing.placed(splits.train, world.device, config.drop_fraction)
@@ -78,17 +78,18 @@ def breakdown(plan: Recipe, splits: Splits[PanelPart], config: TrainConfig, seed
 
     with drawing_from(Draws(world.device)), train.rounding(config):
         for epoch in range(rounds):
-            shares, found["collation"] = _timed(
+            shares, found["collation"] = timed(
                 world,
                 lambda: [s.batch for s in training_shares(training, size, epoch, 0.0, ALONE)],  # noqa: B023
             )
-            _, found["copy"] = _timed(world, lambda: [batch.to(world.device) for batch in shares])  # noqa: B023
-            _, found["step"] = _timed(world, lambda: steps(shares))  # noqa: B023
-            _, found["validation"] = _timed(world, lambda: evaluate(model, task, validating, size, world, answers))
+            _, found["copy"] = timed(world, lambda: [batch.to(world.device) for batch in shares])  # noqa: B023
+            _, found["step"] = timed(world, lambda: steps(shares))  # noqa: B023
+            _, found["validation"] = timed(world, lambda: evaluate(model, task, validating, size, world, answers))
     return found | {"steps": len(shares)}
 
 
-def _timed(world: World, work: Callable[[], Any]) -> tuple[Any, float]:
+def timed(world: World, work: Callable[[], Any]) -> tuple[Any, float]:
+    """What some work makes, and the seconds until the device is done with it."""
     began = time.perf_counter()
     made = work()
     if world.device.type == "cuda":
@@ -96,12 +97,14 @@ def _timed(world: World, work: Callable[[], Any]) -> tuple[Any, float]:
     return made, time.perf_counter() - began
 
 
-def _model(plan: Recipe, splits: Splits[PanelPart], seed: int) -> torch.nn.Module:
+def new_model(plan: Recipe, splits: Splits[PanelPart], seed: int) -> torch.nn.Module:
+    """As the recipe has it, with the weights of a seed."""
     with train.seeded(seed):
         return build("lformer", plan.config(splits.spec))
 
 
-def _some(splits: Splits[PanelPart], count: int) -> Splits[PanelPart]:
+def first_of(splits: Splits[PanelPart], count: int) -> Splits[PanelPart]:
+    """The first series of each part."""
     parts = {name: getattr(splits, name) for name in ("train", "validation", "test")}
     return replace(splits, **{name: part.some(range_of(part, count)) for name, part in parts.items()})
 
@@ -121,7 +124,7 @@ def main() -> None:
     args = parser.parse_args()
     plan = recipe("physionet", "extrapolate", model="lformer")
     splits = data.load("physionet", task="extrapolate", seed=args.seed, **plan.data)
-    splits = splits if args.series is None else _some(splits, args.series)
+    splits = splits if args.series is None else first_of(splits, args.series)
     config = replace(plan.train, epochs=args.warm + args.epochs, patience=None, device=args.device)
     about = {"series": len(splits.train), "machine": versions()["machine"]}
     for resident in (False, True):
