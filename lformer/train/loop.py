@@ -32,12 +32,12 @@ from lformer.parts import DealingPart, Part, Share, Splits, sampled, training_sh
 from lformer.tasks import Task
 from lformer.train import checkpoint
 from lformer.train.activations import largest_activation
-from lformer.train.answering import Answering
 from lformer.train.config import TrainConfig
 from lformer.train.distributed import World, evaluate, join
 from lformer.train.errors import DivergedError, History, TimeLimitError
 from lformer.train.gradients import autocast
 from lformer.train.logs import log_to
+from lformer.train.measuring import Measuring
 from lformer.train.placing import placed
 from lformer.train.progress import NewBar, TrainingBar
 from lformer.train.stepping import TrainingStep
@@ -119,7 +119,7 @@ def fit(
     if saved is not None:
         step.update.load(saved["optimiser"], saved["average"])
     draws = Draws(world.device)
-    answers = Answering(model, task, world, replay=config.replay)
+    measure = Measuring(model, task, world, replay=config.replay)
     training = placed(splits.train, world.device, config.drop_fraction)
     validating = placed(splits.validation, world.device)
     if not leads:
@@ -148,7 +148,7 @@ def fit(
                 world.share_buffers(model)
                 with averaged.in_place():
                     with autocast(config.precision, world.device):
-                        figures = evaluate(model, task, validating, config.batch_size, world, answers)
+                        figures = evaluate(model, task, validating, config.batch_size, world, measure)
                     history.append(world.agreed({"epoch": epoch, "loss": loss, **figures}))
                     if best_epoch(history, task, config.earliest) == epoch:
                         best = {name: value.detach().to("cpu", copy=True) for name, value in model.state_dict().items()}
@@ -166,8 +166,12 @@ def fit(
 
             step.clear()
             model.load_state_dict(best)
-            metrics = evaluate(model, task, splits.test, config.batch_size, world)
-            validation = evaluate(model, task, validating, config.batch_size, world, answers)
+            measure.clear()
+            validation = _validation(history, task, config)
+            if validation is None:
+                validation = evaluate(model, task, validating, config.batch_size, world)
+            same = splits.test is splits.validation  # as those of estimators, which have no test part
+            metrics = dict(validation) if same else evaluate(model, task, splits.test, config.batch_size, world)
     except KeyboardInterrupt:
         if best:
             step.clear()
@@ -178,7 +182,7 @@ def fit(
             raise
         raise DivergedError(f"{error} In epoch {len(history)}.", history) from error
     finally:
-        answers.clear()
+        measure.clear()
         model.to(came_from)
     seconds = time.perf_counter() - began
     chosen = best_epoch(history, task, config.earliest)
@@ -200,6 +204,12 @@ def finished(history: History, task: Task, config: TrainConfig) -> bool:
         and bool(history)
         and len(history) - 1 - best_epoch(history, task, config.earliest) >= config.patience
     )
+
+
+def _validation(history: History, task: Task, config: TrainConfig) -> dict[str, float] | None:
+    """The figures of the weights that are kept, as their epoch gave them; None if those were rounded to bfloat16."""
+    row = history[best_epoch(history, task, config.earliest)]
+    return None if config.precision == "bf16" else {name: row[name] for name in task.metrics}
 
 
 def best_epoch(history: History, task: Task, earliest: int = 0) -> int:

@@ -32,8 +32,8 @@ from lformer.devices import choose
 from lformer.draws import Draws, drawing_from
 from lformer.parts import ALONE, PanelPart, Share, Splits, training_shares
 from lformer.train import TrainConfig, placing
-from lformer.train.answering import Answering
 from lformer.train.distributed import World, evaluate
+from lformer.train.measuring import Measuring
 from lformer.train.stepping import TrainingStep
 
 
@@ -67,7 +67,7 @@ def breakdown(plan: Recipe, splits: Splits[PanelPart], config: TrainConfig, seed
     world, task, size = World(choose(config.device)), tasks.for_splits(splits), config.batch_size
     model = new_model(plan, splits, seed).to(world.device)
     step = TrainingStep(model, task, world, config, rounds * splits.train.training_steps(size))
-    answers = Answering(model, task, world, replay=config.replay)
+    measure = Measuring(model, task, world, replay=config.replay)
     training = placing.placed(splits.train, world.device, config.drop_fraction)
     validating = placing.placed(splits.validation, world.device)
     found: dict[str, float] = {}
@@ -84,7 +84,7 @@ def breakdown(plan: Recipe, splits: Splits[PanelPart], config: TrainConfig, seed
             )
             _, found["copy"] = timed(world, lambda: [batch.to(world.device) for batch in shares])  # noqa: B023
             _, found["step"] = timed(world, lambda: steps(shares))  # noqa: B023
-            _, found["validation"] = timed(world, lambda: evaluate(model, task, validating, size, world, answers))
+            _, found["validation"] = timed(world, lambda: evaluate(model, task, validating, size, world, measure))
     return found | {"steps": len(shares)}
 
 

@@ -43,8 +43,8 @@ from lformer.estimators import LosesToNaiveWarning
 from lformer.estimators import base as estimators
 from lformer.parts import ALONE, PanelPart, Splits, training_shares
 from lformer.train import TrainConfig, placing, stepping, watching
-from lformer.train.answering import Answering
 from lformer.train.distributed import World, evaluate
+from lformer.train.measuring import Measuring
 from lformer.train.stepping import TrainingStep
 
 
@@ -94,7 +94,7 @@ def parts(plan: Recipe, splits: Splits[PanelPart], config: TrainConfig, seed: in
     model = new_model(plan, splits, seed).to(world.device)
     count = splits.train.training_steps(size)
     step = TrainingStep(model, task, world, config, rounds * count)
-    answers = Answering(model, task, world, replay=config.replay)
+    measure = Measuring(model, task, world, replay=config.replay)
     training = placing.placed(splits.train, world.device)
     validating = placing.placed(splits.validation, world.device)
     draws, found = Draws(world.device), {}
@@ -111,7 +111,7 @@ def parts(plan: Recipe, splits: Splits[PanelPart], config: TrainConfig, seed: in
             found["launch of the steps"] = time.perf_counter() - began
             timed(world, lambda: None)
             found["steps"] = time.perf_counter() - began
-            _, found["validation"] = timed(world, lambda: evaluate(model, task, validating, size, world, answers))
+            _, found["validation"] = timed(world, lambda: evaluate(model, task, validating, size, world, measure))
     return found
 
 
