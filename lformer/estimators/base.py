@@ -26,7 +26,7 @@ from lformer.estimators.eval_set import joined, named
 from lformer.estimators.features import Features
 from lformer.estimators.hub import HubMixin
 from lformer.estimators.inputs import as_panel, check_width
-from lformer.estimators.members import Member, StoppedError, train_members
+from lformer.estimators.members import Member, StoppedError, each_on_its_cores, train_members
 from lformer.estimators.naive import Naive, fit_naive, warn_if_it_loses
 from lformer.estimators.starting import start_from
 from lformer.estimators.suspicion import warn_of_suspects
@@ -234,10 +234,9 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         self.unfinished_ = warn_if_unfinished(name, task, history, first.training.epochs)
         self._naive = fit_naive(task, first.splits, scale, self.batch_size)
         self.naive_, self.naive_score_ = self._naive.name, self._naive.score
-        scores = [
-            self._finish(member, task, one.validation[task.monitor])
-            for member, one in zip(members, results, strict=True)
-        ]
+        scores = each_on_its_cores(
+            lambda n: self._finish(members[n], task, results[n].validation[task.monitor]), len(members)
+        )  # fmt: skip
         self.model_ = _together([member.model for member in members])
         self.validation_score_ = scores[0]
         self.loses_ = warn_if_it_loses(name, task, self.validation_score_, self.naive_, self.naive_score_)

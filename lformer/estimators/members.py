@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from lformer.nn import LFormer
 from lformer.parts import Splits
@@ -18,6 +19,7 @@ from lformer.train import Result, TrainConfig, fit
 from lformer.train.distributed import join
 from lformer.train.gradients import LAUNCH_BOUND
 
+T = TypeVar("T")
 MOST_ON_A_GPU = 8  # each has memory of its own there, and one processor launches the work of all
 
 
@@ -85,6 +87,25 @@ def train_members(members: Sequence[Member], task: Task, *, shown: bool = False)
     finally:
         if workers > 1:
             torch.set_num_threads(threads)  # for threads to come
+
+
+def each_on_its_cores(work: Callable[[int], T], count: int) -> list[T]:
+    """What `work` makes of the numbers below `count`, each by a thread with its share of the cores, in their order."""
+    threads = torch.get_num_threads()
+    workers = max(1, min(count, threads))
+
+    def alone(n: int) -> T:
+        torch.set_num_threads(max(1, threads // workers))  # of this thread
+        with threadpool_limits(max(1, threads // workers), user_api="openmp"):  # of the trees of scikit-learn
+            return work(n)
+
+    if workers == 1:
+        return [work(n) for n in range(count)]
+    try:
+        with ThreadPoolExecutor(workers) as pool:
+            return list(pool.map(alone, range(count)))
+    finally:
+        torch.set_num_threads(threads)  # for threads to come
 
 
 def _at_once(members: Sequence[Member]) -> int:
