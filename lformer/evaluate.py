@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -15,19 +16,22 @@ from lformer.parts import ALONE, DealingPart, Part, Turn, batches_in_turn
 from lformer.tasks import Task
 
 Kept = dict[str, Tensor]  # of one batch, by metric
-Answer = Callable[[Source], tuple[IrregularBatch, Tensor]]  # the batch on the device of the model, and its answer
+Measure = Callable[[Source], Kept]
 
 
 @torch.no_grad()
 def predict(model: nn.Module, task: Task, part: Part, batch_size: int = 64) -> list[Tensor]:
     """The answer for every series of a part, in its order, without padding, on the CPU."""
     answers: dict[int, Tensor] = {}
-    for batch, prediction in _answers(model, task, part, batch_size):
-        index = range(len(answers), len(answers) + len(batch)) if batch.index is None else batch.index.tolist()
-        lengths = batch.lengths.tolist() if task.answer == "step" else [prediction.shape[1]] * len(batch)
-        cut = [p[:n] if prediction.dim() > 2 else p for p, n in zip(prediction.cpu(), lengths, strict=True)]
-        _require_finite(index, cut)
-        answers.update(zip(index, cut, strict=True))
+    device = device_of(model)
+    with _answering(model):
+        for source in part.batches(batch_size):
+            batch, prediction = answered(task, model, source.to(device))
+            index = range(len(answers), len(answers) + len(batch)) if batch.index is None else batch.index.tolist()
+            lengths = batch.lengths.tolist() if task.answer == "step" else [prediction.shape[1]] * len(batch)
+            cut = [p[:n] if prediction.dim() > 2 else p for p, n in zip(prediction.cpu(), lengths, strict=True)]
+            _require_finite(index, cut)
+            answers.update(zip(index, cut, strict=True))
     return [answers[i] for i in sorted(answers)]
 
 
@@ -44,18 +48,19 @@ def collect(
     part: Part | DealingPart,
     batch_size: int = 64,
     turn: Turn = ALONE,
-    answer: Answer | None = None,
+    measure: Measure | None = None,
 ) -> list[Kept]:
     """What the metrics keep of each batch of a part; with a turn (1, 3) of every third, beginning with the second.
 
     A batch is the same whoever takes it, and so is what is kept of it: put together again in their order, batches that
-    were dealt out give the figures of one process to the last digit. Who answers in place of the model may overwrite a
-    batch and its answer with the next.
+    were dealt out give the figures of one process to the last digit. `measure` does what `measured` does.
     """
-    kept = [
-        {name: task.collect(name, output, batch) for name in task.metrics}
-        for batch, output in _answers(model, task, part, batch_size, turn, answer)
-    ]
+    device = device_of(model)
+    with _answering(model):
+        kept = [
+            measured(task, model, batch.to(device)) if measure is None else measure(batch)
+            for batch in batches_in_turn(part, batch_size, turn)
+        ]
     return [{name: rows.cpu() for name, rows in of_batch.items()} for of_batch in kept]  # a GPU is waited for once
 
 
@@ -68,22 +73,21 @@ def finish(task: Task, kept: Iterable[Kept]) -> dict[str, float]:
     return {name: task.metrics[name].finish(torch.cat(rows)) for name, rows in found.items()}
 
 
-def _answers(
-    model: nn.Module,
-    task: Task,
-    part: Part | DealingPart,
-    batch_size: int,
-    turn: Turn = ALONE,
-    answer: Answer | None = None,
-) -> Iterator[tuple[IrregularBatch, Tensor]]:
-    device = device_of(model)
+@contextmanager
+def _answering(model: nn.Module) -> Iterator[None]:
+    """Inside, the model is in evaluation mode."""
     was_training = model.training
     model.eval()
     try:
-        for batch in batches_in_turn(part, batch_size, turn):
-            yield answered(task, model, batch.to(device)) if answer is None else answer(batch)
+        yield
     finally:
         model.train(was_training)
+
+
+def measured(task: Task, model: nn.Module, batch: IrregularBatch) -> Kept:
+    """What each metric keeps of a batch on the device of a model."""
+    batch, output = answered(task, model, batch)
+    return {name: task.collect(name, output, batch) for name in task.metrics}
 
 
 def answered(task: Task, model: nn.Module, batch: IrregularBatch) -> tuple[IrregularBatch, Tensor]:

@@ -277,12 +277,13 @@ class Ranking:
     best: Literal["min", "max"] = "max"
 
     def collect(self, prediction: Tensor, targets: Tensor, batch: IrregularBatch) -> Tensor:
-        """(N, 2): score and class of each target that counts."""
+        """(N, 2): score and class of each target; of one that does not count the class is NaN."""
         score = (prediction[..., 1] - prediction[..., 0]).to(torch.float64)
-        pairs = torch.stack([score, targets.to(torch.float64)], dim=-1)
-        return pairs[all_targets(batch)]
+        counted = torch.where(all_targets(batch), targets.to(torch.float64), math.nan)
+        return torch.stack([score, counted], dim=-1).flatten(0, -2)
 
     def finish(self, kept: Tensor) -> float:
+        kept = kept[~kept[:, 1].isnan()]
         return (roc_area if self.area == "roc" else average_precision)(kept[:, 0], kept[:, 1])
 
 

@@ -378,21 +378,15 @@ def splits_of(
     if panel.static is not None:
         coding = Covariates.fit(panel.static.iloc[prepared.train]) if covariates is None else covariates
         static = coding.encode(panel.static) if coding.width else None
-    parts = {
-        part: PanelPart(
-            panel[members],
-            targets,
-            np.asarray(members),
-            seed,
-            partial,
-            None if static is None else static[members],
-            precise,
-            calendar,
-        )
-        for part, members in (("train", prepared.train), ("validation", prepared.validation), ("test", prepared.test))
-    }
+
+    def part(members: Array) -> PanelPart:
+        covered = None if static is None else static[members]
+        return PanelPart(panel[members], targets, np.asarray(members), seed, partial, covered, precise, calendar)
+
+    train, validation = part(prepared.train), part(prepared.validation)
+    test = validation if prepared.test is prepared.validation else part(prepared.test)  # which is then evaluated once
     spec = spec_of(panel, targets, prepared.train, 0 if static is None else static.shape[1])
-    return Splits(name=name, task=task, spec=spec, metrics=metrics, partial=partial, fingerprint=fingerprint, **parts)
+    return Splits(name, train, validation, test, spec, task, metrics, partial, fingerprint)
 
 
 def spec_of(panel: Panel, targets: Targets, train: Array, statics: int = 0) -> Spec:

@@ -118,7 +118,7 @@ class ResidentPart:
 
     def batches(self, size: int, turn: Turn = ALONE) -> Iterator[Selection]:
         """As those of the part."""
-        return (self.select(index) for index in self.part.order(size, turn))
+        return self._selections(list(self.part.order(size, turn)))
 
     def training_shares(
         self, size: int, epoch: int, drop_fraction: float = 0.0, turn: Turn = ALONE
@@ -126,17 +126,27 @@ class ResidentPart:
         """As those of the part; nothing can be dropped from what lies on the device."""
         if drop_fraction:
             raise ValueError("observations are dropped before a part is brought to a device; set drop_fraction to 0.")
-        return (Share(self.select(index), counts) for index, counts in self.part.training_order(size, epoch, turn))
+        order = list(self.part.training_order(size, epoch, turn))
+        chosen = self._selections([index for index, _ in order])
+        return (Share(batch, counts) for batch, (_, counts) in zip(chosen, order, strict=True))
 
-    def select(self, index: Array) -> Selection:
-        """Some series, with as much padding as the longest of them needs."""
+    def _selections(self, order: list[Array]) -> Iterator[Selection]:
+        """Some batches, whose positions go to the device together: every copy would wait for the work before it."""
+        if order:
+            positions = torch.from_numpy(np.concatenate(order).astype(np.int64, copy=False)).to(self.device)
+            for index, series in zip(order, positions.split([len(index) for index in order]), strict=True):
+                yield self.select(index, series)
+
+    def select(self, index: Array, series: Tensor | None = None) -> Selection:
+        """Some series, with as much padding as the longest of them needs; `series` are the same on the device."""
         panel, asked = self.part.panel, _asked(self.part)[index]
         lengths = panel.lengths[index]
         rows = int(lengths.max(initial=0)) if panel.pad_to is None else panel.pad_to
         queries = None if self.queries is None else int(asked.max(initial=0))
         count, width = (lengths, rows) if queries is None else (asked, queries)
         complete = self.part.targets.at == "series" or bool((count == width).all())
-        return Selection(self, torch.from_numpy(np.asarray(index, np.int64)), rows, queries, complete)
+        series = torch.from_numpy(np.asarray(index, np.int64)) if series is None else series
+        return Selection(self, series, rows, queries, complete)
 
 
 @dataclass(frozen=True, eq=False)

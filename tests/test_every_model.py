@@ -19,7 +19,7 @@ from lformer import IrregularBatch, LFormer, LFormerConfig, tasks
 from lformer.baselines import BASELINES, BaselineModel, FittedAtOnce, expm
 from lformer.cuda_graphs import capture_step
 from lformer.nn.rows import fit_clock
-from lformer.train.gradients import _loss
+from lformer.train.gradients import loss_of
 
 TRAINED = {name: entry for name, entry in BASELINES.items() if not issubclass(entry.model, FittedAtOnce)}
 MODELS: dict[str, tuple[type[nn.Module], type[Any]]] = {"lformer": (LFormer, LFormerConfig), **TRAINED}
@@ -526,7 +526,7 @@ def test_a_recordable_step_looks_at_no_value(
     model = build(name, answer, {"rows": "observed"} | choices)
     batch = whole(arrays(answer, L=9), lengths=torch.tensor([9, 0, 4, 1]))
     batch = replace(batch, targets=torch.zeros_like(model(batch)))
-    step = capture_step(model, partial(_loss, task_of(answer, 2)))
+    step = capture_step(model, partial(loss_of, task_of(answer, 2)))
     with NoLook():
         step(batch)
     found = [parameter.grad for parameter in model.parameters()]

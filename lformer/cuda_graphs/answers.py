@@ -4,46 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
+from typing import Generic, TypeVar
 
-from torch import Tensor, nn
+from torch import nn
 
 from lformer.batch import IrregularBatch, Source
 from lformer.cuda_graphs import recording
 from lformer.cuda_graphs.recording import Recordings, fill
 
-Answered: TypeAlias = tuple[IrregularBatch, Tensor]
+T = TypeVar("T")
 
 
-class CapturedAnswers:
-    """Called with a batch, or what becomes one: the batch on the device of the model, and the answer.
+class CapturedAnswers(Generic[T]):
+    """Called with a batch, or what becomes one: what `answer` makes of it, which holds until the next call.
 
-    Both hold until the next call. The same batches come every time, so their shapes need no rounding, and figures that
-    depend on how many answers there are stay as they are. The second batch of a shape is recorded as long as there is
-    room for a graph; others are answered in the ordinary way.
+    The second batch of a shape is recorded as long as there is room for a graph; others are answered in the ordinary
+    way.
 
     Args:
         model: in evaluation mode whenever this is called. Its work must not depend on values.
-        answer: from the model and a batch on its device to what is returned.
+        answer: from the model and a batch on its device to tensors.
         graphs: how many shapes are held.
     """
 
-    def __init__(
-        self, model: nn.Module, answer: Callable[[nn.Module, IrregularBatch], Answered], graphs: int = 64
-    ) -> None:
+    def __init__(self, model: nn.Module, answer: Callable[[nn.Module, IrregularBatch], T], graphs: int = 64) -> None:
         self._model = model
         self._work = partial(_answer, model, answer)
-        self._graphs = Recordings(model, self._work, graphs)
+        self._graphs: Recordings[T] = Recordings(model, self._work, graphs)
 
-    def __call__(self, batch: Source) -> Answered:
+    def __call__(self, batch: Source) -> T:
         device = next(self._model.parameters()).device
         found = self._graphs.while_there_is_room(batch, device) if recording.can_replay(batch, device) else None
         if found is None:
-            return self._work(batch)
+            with recording.one_at_a_time:
+                return self._work(batch)
         fill(found.inputs, batch)
         found.replay()
         return found.output
 
 
-def _answer(model: nn.Module, answer: Callable[[nn.Module, IrregularBatch], Answered], batch: Source) -> Answered:
+def _answer(model: nn.Module, answer: Callable[[nn.Module, IrregularBatch], T], batch: Source) -> T:
     return answer(model, batch.to(next(model.parameters()).device))

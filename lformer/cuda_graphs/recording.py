@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from threading import local
+from threading import RLock, local
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
@@ -17,7 +17,10 @@ from lformer.draws import generator_on
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Source)
-WARM_UP = 3  # kernels are compiled and libraries set up before the recording, which allows neither
+
+# Held by a thread that records, as a process can make one recording at a time, or does something for the first time:
+# kernels that it compiles are there for the next one.
+one_at_a_time = RLock()
 
 
 class RecordingError(RuntimeError):
@@ -40,6 +43,7 @@ class Recordings(Generic[T]):
         work: what is done with a batch, or with what becomes one. It must depend on shapes alone, never on values.
         graphs: how many shapes are held, each with its buffers; the one not used for longest makes room.
         settings: what else the work depends on.
+        written: what it writes beside the buffers of the model. Recording leaves all of it as it was.
     """
 
     def __init__(
@@ -48,10 +52,12 @@ class Recordings(Generic[T]):
         work: Callable[[Any], T],
         graphs: int,
         settings: Callable[[], Hashable] = lambda: None,
+        written: Callable[[], Iterable[Tensor]] = tuple,
     ) -> None:
         if graphs < 1:
             raise ValueError(f"graphs must be at least 1; got {graphs}.")
         self.model, self.work, self.graphs, self.settings = model, work, graphs, settings
+        self.written = written
         self._held: OrderedDict[Hashable, Recording[T]] = OrderedDict()  # the latest used last
         self._seen: set[Hashable] = set()
         self._weights = _places(model)
@@ -87,7 +93,7 @@ class Recordings(Generic[T]):
                 self._held.popitem(last=False)  # before recording, so that its memory is free by then
             if not self._held:  # a pool ends with the last graph that uses it
                 self._pool = new_pool()
-            with _kept_buffers(self.model):
+            with _kept([*self.model.buffers(), *self.written()]):
                 self._held[key] = record(self.work, buffers(batch, device), type(self.model).__name__, self._pool)
         self._held.move_to_end(key)
         return self._held[key]
@@ -112,9 +118,14 @@ class Recordings(Generic[T]):
         )
 
 
+def replays_on(device: torch.device) -> bool:
+    """Whether a device knows graphs."""
+    return device.type == "cuda"
+
+
 def can_replay(batch: Source, device: torch.device) -> bool:
     """Whether there is something to record: a batch that is not empty, for a GPU."""
-    return device.type == "cuda" and cells(batch) > 0
+    return replays_on(device) and cells(batch) > 0
 
 
 def cells(batch: Source) -> int:
@@ -137,7 +148,9 @@ def fill(inputs: Source, batch: Source) -> None:
     with torch.no_grad():
         for buffer, tensor in zip(_held_by(inputs).values(), _held_by(batch).values(), strict=True):
             if isinstance(buffer, Tensor) and isinstance(tensor, Tensor) and buffer is not tensor:
-                buffer.copy_(tensor)
+                # From memory that is not pinned, a copy would wait for all work that the GPU has before it.
+                tensor = tensor.pin_memory() if buffer.is_cuda and not tensor.is_cuda else tensor
+                buffer.copy_(tensor, non_blocking=True)
 
 
 def new_pool() -> Any:
@@ -148,7 +161,8 @@ def new_pool() -> Any:
 def record(work: Callable[[Any], T], inputs: Source, name: str, pool: Any) -> Recording[T]:
     """Warm up on a stream of its own, as graphs ask for, then record what `work` does with these buffers.
 
-    The random numbers of a recording go on from where they stand at its replay; the warm-up leaves them there.
+    The warm-up compiles kernels and sets up libraries, which a recording allows neither of. The random numbers of a
+    recording go on from where they stand at its replay; the warm-up leaves them there.
     """
     device = next(t for t in _held_by(inputs).values() if isinstance(t, Tensor)).device
     own = generator_on(device)  # what this run draws from, if not from the generator of the process
@@ -156,13 +170,12 @@ def record(work: Callable[[Any], T], inputs: Source, name: str, pool: Any) -> Re
     autocast = torch.autocast(
         "cuda", torch.get_autocast_dtype("cuda"), torch.is_autocast_enabled("cuda"), cache_enabled=False
     )
-    with torch.cuda.device(device), autocast:
+    with one_at_a_time, torch.cuda.device(device), autocast:
         random, ours = torch.cuda.get_rng_state(), None if own is None else own.get_state()
         side = _side_stream(device)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            for _ in range(WARM_UP):
-                work(inputs)
+            work(inputs)
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.set_rng_state(random)
         graph = torch.cuda.CUDAGraph()
@@ -191,7 +204,13 @@ _streams = _Streams()
 
 
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all recordings of a thread: cuBLAS keeps memory for every stream it has worked on, 32 MiB on a Hopper."""
+    """One for all recordings of a thread: cuBLAS keeps memory for every stream it has worked on, 32 MiB on a Hopper.
+
+    A thread that works on a stream of its own records on that one.
+    """
+    current = torch.cuda.current_stream(device)
+    if current != torch.cuda.default_stream(device):
+        return current
     if device not in _streams.of:
         _streams.of[device] = torch.cuda.Stream(device)
     return _streams.of[device]
@@ -209,13 +228,15 @@ def _places(model: nn.Module) -> list[tuple[dict[str, Any], str]]:
 
 
 @contextmanager
-def _kept_buffers(model: nn.Module) -> Iterator[None]:
-    """What a model writes down in training, as batch norm its means, is not written by the warm-up."""
-    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    yield
-    with torch.no_grad():
-        for buffer, value in before:
-            buffer.copy_(value)
+def _kept(tensors: list[Tensor]) -> Iterator[None]:
+    """What the work writes down, as batch norm its means and an optimiser the weights, is not written by a warm-up."""
+    before = [tensor.detach().clone() for tensor in tensors]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, value in zip(tensors, before, strict=True):
+                tensor.copy_(value)
 
 
 def _end_random_capture(own: torch.Generator | None) -> None:

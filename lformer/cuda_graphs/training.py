@@ -1,14 +1,14 @@
-"""A training step by replaying a CUDA graph: answer, loss and all gradients in one launch.
+"""A training step by replaying a CUDA graph: answer, loss, all gradients and what becomes of them in one launch.
 
 An eager step launches every kernel from Python, forward and backward, and a GPU is done with a small batch long before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -29,40 +29,53 @@ class Step(NamedTuple):
     gradients: list[Tensor | None]  # of each parameter; None where there is none
 
 
+class Update(Protocol):
+    """What becomes of the gradients of a step: clipping, an optimiser that is `capturable`, a mean of the weights."""
+
+    def __call__(self, loss: Tensor, /) -> None:
+        """Read the gradients of the parameters, and write into tensors that stay where they are."""
+
+    def written(self) -> Iterable[Tensor]:
+        """All of these tensors. Recording a step leaves them as they are."""
+
+
 class CapturedStep:
     """What `capture_step` returns; called with a batch."""
 
-    def __init__(self, model: nn.Module, objective: Objective, graphs: int = 64) -> None:
-        self.model = model
+    def __init__(self, model: nn.Module, objective: Objective, graphs: int = 64, update: Update | None = None) -> None:
+        self.model, self.update = model, update
         self._whole = Whole(model, objective)
         # Not bound methods: graphs would hold on to their memory until somebody looks for circles.
-        self._run = partial(_step, self._whole)
-        self._graphs = Recordings(model, self._run, graphs, partial(_settings, self._whole))
+        self._run = partial(_step, self._whole) if update is None else partial(_whole_step, self._whole, update)
+        written = tuple if update is None else update.written
+        self._graphs = Recordings(model, self._run, graphs, partial(_settings, self._whole), written)
         self._latest: Step | None = None
 
     def __call__(self, batch: Source) -> Tensor:
         """The loss of a batch, (); afterwards the gradients of its step, and of no other, are those of the parameters.
 
-        They hold until the next call: let the optimiser go first. A batch on another device than the model is moved;
-        what becomes a batch on that device becomes one within the graph.
+        They hold until the next call: let the optimiser go first. With an update, that is done, and the gradients are
+        gone. A batch on another device than the model is moved; what becomes a batch on that device becomes one within
+        the graph.
         """
         device = self._whole.device
         found = self._graphs.if_it_comes_again(batch, device) if recording.can_replay(batch, device) else None
         if found is None:
-            self._latest = self._run(batch)
+            with recording.one_at_a_time:
+                self._latest = self._run(batch)
         else:
             fill(found.inputs, batch)
             found.replay()
             self._latest = found.output
-        self.place_gradients()
+        if self.update is None:
+            self.place_gradients()
         return self._latest.loss.clone()
 
     def place_gradients(self) -> None:
         """Give the parameters the gradients of the latest step once more, after somebody has taken them away."""
         if self._latest is None:
             raise RuntimeError("there are no gradients before the first step.")
-        for parameter, gradient in zip(self._whole.learnt.values(), self._latest.gradients, strict=True):
-            parameter.grad = gradient
+        self._whole.place(self._latest.gradients)
 
     def captured(self, batch: Source) -> bool:
         """Whether a graph is held for batches like this one; never on a device without CUDA."""
@@ -92,6 +105,11 @@ class Whole(nn.Module):
     def device(self) -> torch.device:
         return next(iter(self.learnt.values())).device
 
+    def place(self, gradients: list[Tensor | None]) -> None:
+        """Give the parameters their gradients."""
+        for parameter, gradient in zip(self.learnt.values(), gradients, strict=True):
+            parameter.grad = gradient
+
     def forward(self, batch: IrregularBatch) -> Tensor:
         """-> ()"""
         return self.objective(self.model, batch)
@@ -111,6 +129,17 @@ def _step(whole: Whole, source: Source) -> Step:
     with torch.autocast(batch.values.device.type, enabled=False):  # it is for forward passes
         found = dict(zip(wanted, torch.autograd.grad(loss, list(wanted.values()), allow_unused=True), strict=True))
     return Step(loss.detach(), [_laid_out(found.get(name), weight) for name, weight in fresh.items()])
+
+
+def _whole_step(whole: Whole, update: Update, source: Source) -> Step:
+    """Answer, loss and gradients, and what becomes of these. Nobody reads them later, so their memory is free again."""
+    loss, gradients = _step(whole, source)
+    whole.place(gradients)
+    with torch.autocast(loss.device.type, enabled=False):
+        update(loss)
+    gone: list[Tensor | None] = [None] * len(gradients)
+    whole.place(gone)
+    return Step(loss, gone)
 
 
 def _laid_out(gradient: Tensor | None, weight: Tensor) -> Tensor | None:
@@ -141,19 +170,23 @@ def _settings(whole: Whole) -> Hashable:
     return whole.model.training, tuple([parameter.requires_grad for parameter in whole.learnt.values()])
 
 
-def capture_step(model: nn.Module, objective: Objective, graphs: int = 64) -> CapturedStep:
+def capture_step(
+    model: nn.Module, objective: Objective, graphs: int = 64, update: Update | None = None
+) -> CapturedStep:
     """A training step that replays CUDA graphs, one per shape of batch.
 
     The first batch of a shape takes an ordinary step, the second is recorded, later ones are copied into fixed buffers
     and replayed. Batches of few shapes make this worth while: `pad_to_bucket` pads them, which changes no answer. The
-    optimiser stays outside, and everything that `capture` says of weights and values holds here. Random numbers are
-    those of an ordinary step. One process with one GPU: gradients are not exchanged with others. On a device without
-    CUDA every step is an ordinary one.
+    optimiser stays outside, unless an `update` is given, and everything that `capture` says of weights and values holds
+    here. Random numbers are those of an ordinary step. One process with one GPU: gradients are not exchanged with
+    others. On a device without CUDA every step is an ordinary one.
 
     Args:
         model: any model called with an `IrregularBatch`. What it does must not depend on the values.
         objective: from the model and a batch to the loss, ().
         graphs: how many shapes are held, each with its buffers and gradients; the one not used for longest makes room.
+        update: what becomes of the gradients, recorded with them: a step is then one launch from the batch to the new
+            weights. It must not depend on values either; numbers that change from step to step lie on the device.
 
     Example:
         >>> from lformer.nn import LFormer, LFormerConfig
@@ -169,4 +202,4 @@ def capture_step(model: nn.Module, objective: Objective, graphs: int = 64) -> Ca
         >>> bool(losses[-1] < losses[0])
         True
     """
-    return CapturedStep(model, objective, graphs)
+    return CapturedStep(model, objective, graphs, update)

@@ -26,7 +26,7 @@ from lformer.estimators.eval_set import joined, named
 from lformer.estimators.features import Features
 from lformer.estimators.hub import HubMixin
 from lformer.estimators.inputs import as_panel, check_width
-from lformer.estimators.members import Member, StoppedError, train_members
+from lformer.estimators.members import Member, StoppedError, each_on_its_cores, train_members
 from lformer.estimators.naive import Naive, fit_naive, warn_if_it_loses
 from lformer.estimators.starting import start_from
 from lformer.estimators.suspicion import warn_of_suspects
@@ -95,9 +95,9 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         width, depth, heads: size of the model.
         dropout: in training, share of the numbers inside the model that are set to 0.
         members: models trained apart, each with its own validation part, that answer together by their mean. Five cost
-            five times as much, shared among the cores of a CPU, and are nearly always better than one. "auto" is 3 for
-            fewer than 100 series (of an `LFormerPointClassifier` 2,000), and 1 for more, for streams, and if
-            `max_epochs` is given.
+            five times as much, shared among the cores of a CPU or side by side on a GPU, and are nearly always better
+            than one. "auto" is 3 for fewer than 100 series (of an `LFormerPointClassifier` 2,000), and 1 for more, for
+            streams, and if `max_epochs` is given.
         lr: largest learning rate; it rises to this, then falls to 0 by the end of training.
         batch_size: series per step; at most a third of the training series.
         max_epochs: passes over the training series. None counts in steps: about 1,000 for few series, which are then
@@ -234,10 +234,9 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         self.unfinished_ = warn_if_unfinished(name, task, history, first.training.epochs)
         self._naive = fit_naive(task, first.splits, scale, self.batch_size)
         self.naive_, self.naive_score_ = self._naive.name, self._naive.score
-        scores = [
-            self._finish(member, task, one.validation[task.monitor])
-            for member, one in zip(members, results, strict=True)
-        ]
+        scores = each_on_its_cores(
+            lambda n: self._finish(members[n], task, results[n].validation[task.monitor]), len(members)
+        )  # fmt: skip
         self.model_ = _together([member.model for member in members])
         self.validation_score_ = scores[0]
         self.loses_ = warn_if_it_loses(name, task, self.validation_score_, self.naive_, self.naive_score_)

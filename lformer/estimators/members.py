@@ -1,20 +1,26 @@
-"""Models that answer together, trained apart: side by side on the cores of a CPU, one after the other elsewhere."""
+"""Models that answer together, trained apart: side by side on the cores of a CPU, or on one GPU."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from lformer.nn import LFormer
 from lformer.parts import Splits
 from lformer.tasks import Task
 from lformer.train import Result, TrainConfig, fit
 from lformer.train.distributed import join
+from lformer.train.gradients import LAUNCH_BOUND
+
+T = TypeVar("T")
+MOST_ON_A_GPU = 8  # each has memory of its own there, and one processor launches the work of all
 
 
 @dataclass(frozen=True)
@@ -38,8 +44,9 @@ class StoppedError(KeyboardInterrupt):
 def train_members(members: Sequence[Member], task: Task, *, shown: bool = False) -> list[Result]:
     """Train all of them in place, each as it would be alone.
 
-    A step of a small model is too short for several cores to share, so each core has a model of its own. What a model
-    draws belongs to its own run, hence how many are trained at a time changes nothing but the last digits.
+    A step of a small model is too short for several cores to share, so each core has a model of its own; and too small
+    to fill a GPU, so there each has a stream of its own. What a model draws belongs to its own run, hence how many are
+    trained at a time changes nothing but the last digits.
 
     Args:
         members: what to train, and how.
@@ -59,7 +66,10 @@ def train_members(members: Sequence[Member], task: Task, *, shown: bool = False)
                 raise KeyboardInterrupt
 
         member, bar = members[n], shown and (workers == 1 or n == 0)
-        return fit(member.model, task, member.splits, member.training, seed=member.seed, progress=bar, report=count)
+        with _own_stream(member.training.device) if workers > 1 else nullcontext():
+            return fit(
+                member.model, task, member.splits, member.training, seed=member.seed, progress=bar, report=count
+            )  # fmt: skip
 
     try:
         if workers == 1:
@@ -79,12 +89,45 @@ def train_members(members: Sequence[Member], task: Task, *, shown: bool = False)
             torch.set_num_threads(threads)  # for threads to come
 
 
+def each_on_its_cores(work: Callable[[int], T], count: int) -> list[T]:
+    """What `work` makes of the numbers below `count`, each by a thread with its share of the cores, in their order."""
+    threads = torch.get_num_threads()
+    workers = max(1, min(count, threads))
+
+    def alone(n: int) -> T:
+        torch.set_num_threads(max(1, threads // workers))  # of this thread
+        with threadpool_limits(max(1, threads // workers), user_api="openmp"):  # of the trees of scikit-learn
+            return work(n)
+
+    if workers == 1:
+        return [work(n) for n in range(count)]
+    try:
+        with ThreadPoolExecutor(workers) as pool:
+            return list(pool.map(alone, range(count)))
+    finally:
+        torch.set_num_threads(threads)  # for threads to come
+
+
 def _at_once(members: Sequence[Member]) -> int:
-    """How many are trained at a time: on a CPU as many as there are threads to work with.
+    """How many are trained at a time: on a CPU as many as there are threads to work with; on a GPU as many as do not
+    fill it.
 
     Processes that train together exchange gradients in one order, so there it is one after the other.
     """
     training = members[0].training
     world = join(training.device)
-    alone = training.devices == 1 and world.size == 1 and world.device.type == "cpu"
-    return max(1, min(len(members), torch.get_num_threads())) if alone else 1
+    if training.devices != 1 or world.size != 1:
+        return 1
+    if world.device.type == "cpu":
+        return max(1, min(len(members), torch.get_num_threads()))
+    if world.device.type == "cuda":
+        longest = max(int(member.splits.train.panel.lengths.max(initial=1)) for member in members)
+        room = LAUNCH_BOUND // (training.batch_size * max(1, longest))
+        return max(1, min(len(members), MOST_ON_A_GPU, room))
+    return 1
+
+
+def _own_stream(device: str) -> AbstractContextManager[Any]:
+    """On CUDA, a stream of its own for the work of this thread: that of others need not end first."""
+    chosen = join(device).device
+    return torch.cuda.stream(torch.cuda.Stream(chosen)) if chosen.type == "cuda" else nullcontext()

@@ -86,8 +86,8 @@ class LFormerPretrainer(LFormerEstimator):
 
     def _splits(self, prepared: Prepared, task: Task, seed: int) -> Splits[PanelPart]:
         splits = super()._splits(prepared, task, seed)
-        train, validation, test = (self._hiding(part) for part in (splits.train, splits.validation, splits.test))
-        return replace(splits, train=train, validation=validation, test=test)
+        train, validation = self._hiding(splits.train), self._hiding(splits.validation)
+        return replace(splits, train=train, validation=validation, test=validation)
 
     def _hiding(self, part: PanelPart) -> HidingPart:
         return HidingPart.of(part, self.hidden, self.hidden_channels)

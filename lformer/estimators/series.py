@@ -23,7 +23,6 @@ from lformer.estimators.inputs import as_panel, goes_by_id, series_weights
 from lformer.estimators.intervals import IntervalEstimator
 from lformer.estimators.members import Member
 from lformer.estimators.tree_fitting import fit_trees
-from lformer.evaluate import evaluate
 from lformer.nn import LFormerConfig
 from lformer.nn.summaries import FEATURES
 from lformer.panel import Array, Panel
@@ -79,8 +78,7 @@ class _SeriesEstimator(FineTunedEstimator):
             wanted = enough and not self.streaming and getattr(self, "class_weight", None) is None
         if not wanted:
             return score
-        fit_trees(member.model.cpu().eval(), task, member.splits, member.seed, self.batch_size)
-        return evaluate(member.model, task, member.splits.validation, self.batch_size)[task.monitor]
+        return fit_trees(member.model.cpu().eval(), task, member.splits, member.seed, self.batch_size)[task.monitor]
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lformer.baselines.boosting import LEAST, BoostingConfig, grow
+from lformer.evaluate import evaluate, finish
 from lformer.metrics import all_targets, targets_of
 from lformer.nn import LFormer
 from lformer.nn.trees import LEAVES, NODES, Trees
@@ -22,18 +23,33 @@ MIXES = np.linspace(0, 1, 11)
 
 
 @torch.no_grad()
-def fit_trees(model: LFormer, task: Task, splits: Splits[PanelPart], seed: int, batch_size: int) -> None:
-    """Fit trees to the training part, and mix them in with the weight that is best on the validation part."""
+def fit_trees(model: LFormer, task: Task, splits: Splits[PanelPart], seed: int, batch_size: int) -> dict[str, float]:
+    """Fit trees to the training part, and mix them in with the weight that is best on the validation part.
+
+    Returns:
+        Every metric of both together on the validation part.
+    """
     model.set_trees(None)
     table, _, targets, weights = _read(model, task, sampled(splits.train), batch_size)
     trees = model.new_trees(ROUNDS)
     assert trees is not None
     _grow(trees, table.double().numpy(), targets.numpy(), weights.numpy(), seed)
-    table, answers, targets, weights = _read(model, task, sampled(splits.validation), batch_size, answered=True)
+    some = sampled(splits.validation)
+    table, answers, targets, weights = _read(model, task, some, batch_size, answered=True)
     others = trees(table)
     losses = [_loss(torch.lerp(answers, others, mix), targets, weights) for mix in MIXES.tolist()]
     trees.weight.fill_(MIXES[int(np.argmin(losses))])
     model.set_trees(trees)
+    if some is not splits.validation:
+        return evaluate(model, task, splits.validation, batch_size)
+    mixed = iter(trees.mix(answers, table).split(batch_size))  # what the model would say again
+    return finish(
+        task,
+        [
+            {name: task.collect(name, answer, batch) for name in task.metrics}
+            for batch, answer in zip(some.batches(batch_size), mixed, strict=True)
+        ],
+    )
 
 
 def _read(

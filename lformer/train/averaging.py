@@ -19,15 +19,28 @@ class AveragedWeights:
 
     def __init__(self, model: nn.Module, span: float) -> None:
         self.span = span
-        self.parameters = dict(model.named_parameters()) if span > 0 else {}
-        self.mean = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
+        parameters = dict(model.named_parameters()) if span > 0 else {}
+        self.mean = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+        self._parameters: list[Tensor] = list(parameters.values())
+        self._means = list(self.mean.values())
+        self._room = [torch.empty_like(mean) for mean in self._means]  # for a moment, one more number for each weight
+
+    def share(self, step: int) -> float:
+        """How much the parameters after a step, which are the (step + 1)-th, count in the mean."""
+        return min(1.0, 1 / min(self.span, 1 + step / 2)) if self.span > 0 else 0.0  # early ones are soon forgotten
 
     @torch.no_grad()
-    def add(self, step: int) -> None:
-        """Take in the parameters after a step, which are the (step + 1)-th."""
-        if self.parameters:
-            share = 1 / min(self.span, 1 + step / 2)  # early weights are soon forgotten
-            torch._foreach_lerp_(list(self.mean.values()), list(self.parameters.values()), min(1.0, share))
+    def add(self, share: float | Tensor) -> None:
+        """Take in the parameters as they are now; the share they have may lie on their device, ()."""
+        if not self._means:
+            return
+        if not isinstance(share, Tensor):
+            torch._foreach_lerp_(self._means, self._parameters, share)
+            return
+        # One number for each weight: with a single number on the device every weight would be a launch of its own.
+        torch._foreach_zero_(self._room)
+        torch._foreach_add_(self._room, share.to(self._room[0].dtype))
+        torch._foreach_lerp_(self._means, self._parameters, weights=self._room)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -51,7 +64,7 @@ class AveragedWeights:
     @torch.no_grad()
     def _swap(self) -> None:
         """Exchange the values, not the tensors: recorded steps and the optimiser hold on to these."""
-        for name, parameter in self.parameters.items():
-            kept = parameter.detach().clone()
-            parameter.copy_(self.mean[name])
-            self.mean[name].copy_(kept)
+        if self._means:
+            torch._foreach_copy_(self._room, self._parameters)
+            torch._foreach_copy_(self._parameters, self._means)
+            torch._foreach_copy_(self._means, self._room)

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lformer.devices import choose
-from lformer.evaluate import Answer, collect, finish
+from lformer.evaluate import Measure, collect, finish
 from lformer.parts import DealingPart, Part, Turn
 from lformer.tasks import Task
 
@@ -114,10 +114,15 @@ def _begin(device: str, **how: Any) -> None:
 
 
 def evaluate(
-    model: nn.Module, task: Task, part: Part | DealingPart, batch_size: int, world: World, answer: Answer | None = None
+    model: nn.Module,
+    task: Task,
+    part: Part | DealingPart,
+    batch_size: int,
+    world: World,
+    measure: Measure | None = None,
 ) -> dict[str, float]:
     """Every metric of the task over a whole part, whose batches the processes take in turn; the same in all of them."""
-    everyone = world.gathered(collect(model, task, part, batch_size, world.turn, answer))
+    everyone = world.gathered(collect(model, task, part, batch_size, world.turn, measure))
     return finish(task, [kept for turn in zip_longest(*everyone) for kept in turn if kept is not None])
 
 

@@ -1,29 +1,27 @@
-"""The gradients of one training step: by an ordinary step, by replay of a recorded one, or with other processes."""
+"""The gradients of one training step: of a batch, of its pieces, or of the shares that several processes have."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lformer.batch import IrregularBatch, Source
-from lformer.cuda_graphs import CapturedStep, RecordingError, capture_step, pad_to_bucket, recording
+from lformer.cuda_graphs import recording
 from lformer.evaluate import as_precise
 from lformer.nn.lformer import LFormer
 from lformer.ops.checks import skip_value_checks
 from lformer.parts import Share
 from lformer.tasks import Task
 from lformer.train import pieces
+from lformer.train.config import Precision
 from lformer.train.distributed import World
 from lformer.train.penalty import MuPenalty
 
-Precision = Literal["tf32", "float32", "bf16", "float64"]
 LAUNCH_BOUND = (
     2**19
 )  # rows of a batch; with more a GPU takes longer than its kernels to launch, and graphs gain nothing
@@ -39,8 +37,6 @@ class Gradients:
         task: what the loss is.
         world: the processes that share each batch.
         precision: as in `TrainConfig`.
-        replay: record steps on CUDA if the model allows it. Only in a process alone: others would have to exchange
-            their gradients within the recording.
         piece_rows, mu_penalty: as in `TrainConfig`.
     """
 
@@ -51,14 +47,12 @@ class Gradients:
         world: World,
         *,
         precision: Precision,
-        replay: bool,
         piece_rows: int | None = None,
         mu_penalty: float = 0.0,
     ) -> None:
         self.model, self.task, self.world, self.precision = model, task, world, precision
         self.piece_rows = piece_rows
         self.penalty = MuPenalty(model, mu_penalty) if mu_penalty else None
-        self.recorded: CapturedStep | None = None
         self.shared: DistributedDataParallel | None = None
         if piece_rows is not None:
             if world.size > 1:
@@ -67,20 +61,11 @@ class Gradients:
         elif world.size > 1:
             # Static: which weights a batch reaches does not change, so nobody waits for those that none reaches.
             self.shared = DistributedDataParallel(_Objective(model, task, self.penalty), static_graph=True)
-        elif replay and getattr(model, "recordable", False):
-            self.recorded = capture_step(model, partial(_loss, task, penalty=self.penalty))
 
     def __call__(self, share: Share[Source]) -> Tensor:
-        batch = share.batch
         if self.shared is not None:
-            return self._shared(self.shared, batch, share.counts)
-        if self.recorded is not None and worth_replaying(batch, self.world.device):
-            try:
-                return self._replayed(self.recorded, batch)
-            except RecordingError as error:
-                warnings.warn(f"steps are not replayed: {error}", stacklevel=2)
-                self.recorded = None
-        return self._ordinary(batch)
+            return self._shared(self.shared, share.batch, share.counts)
+        return self._ordinary(share.batch)
 
     def _ordinary(self, source: Source) -> Tensor:
         self.model.zero_grad()
@@ -94,7 +79,7 @@ class Gradients:
             (penalty := self.penalty()).backward()  # once for all pieces of a batch
             return loss + penalty.detach()
         with self._computing():
-            loss = _loss(self.task, self.model, batch, self.penalty)
+            loss = loss_of(self.task, self.model, batch, self.penalty)
         loss.backward()
         return loss.detach()
 
@@ -102,10 +87,6 @@ class Gradients:
     def _computing(self) -> Iterator[None]:
         with autocast(self.precision, self.world.device), skip_value_checks():  # checked when made; the loss is watched
             yield
-
-    def _replayed(self, step: CapturedStep, batch: Source) -> Tensor:
-        with autocast(self.precision, self.world.device):
-            return step(pad_to_bucket(batch, self.task.answer))
 
     def _shared(self, objective: DistributedDataParallel, source: Source, counts: bool) -> Tensor:
         """The loss of the whole batch, of which this process has some of the series.
@@ -125,8 +106,8 @@ class Gradients:
         return self.world.total(loss.detach())
 
     def clear(self) -> None:
-        """Let graphs and gradients go, which hold memory of the GPU."""
-        self.recorded = self.shared = None
+        """Let gradients go, which hold memory of the GPU."""
+        self.shared = None
         self.model.zero_grad()
 
 
@@ -139,10 +120,10 @@ class _Objective(nn.Module):
 
     def forward(self, batch: IrregularBatch) -> Tensor:
         """-> ()"""
-        return _loss(self.task, self.model, batch, self.penalty)
+        return loss_of(self.task, self.model, batch, self.penalty)
 
 
-def _loss(task: Task, model: nn.Module, batch: IrregularBatch, penalty: MuPenalty | None = None) -> Tensor:
+def loss_of(task: Task, model: nn.Module, batch: IrregularBatch, penalty: MuPenalty | None = None) -> Tensor:
     """Of the task, or the model's own: `model.training_loss(task, batch)`, such as a likelihood that it models."""
     batch = as_precise(batch, model)
     own: Callable[[Task, IrregularBatch], Tensor] | None = getattr(model, "training_loss", None)

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,85 +32,19 @@ from lformer.parts import DealingPart, Part, Share, Splits, sampled, training_sh
 from lformer.tasks import Task
 from lformer.train import checkpoint
 from lformer.train.activations import largest_activation
-from lformer.train.answering import Answering
-from lformer.train.averaging import AveragedWeights
+from lformer.train.config import TrainConfig
 from lformer.train.distributed import World, evaluate, join
 from lformer.train.errors import DivergedError, History, TimeLimitError
-from lformer.train.gradients import Gradients, Precision, autocast
+from lformer.train.gradients import autocast
 from lformer.train.logs import log_to
+from lformer.train.measuring import Measuring
 from lformer.train.placing import placed
 from lformer.train.progress import NewBar, TrainingBar
+from lformer.train.stepping import TrainingStep
 from lformer.train.together import fit_together
+from lformer.train.watching import Losses
 
 Report = Callable[[dict[str, float]], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainConfig:
-    """How to train. The defaults are the paper's where it says anything.
-
-    Attributes:
-        epochs: at most so many.
-        epoch_steps: least number of steps of an epoch. A small training part is gone through several times in one, so
-            that schedule, patience and the number of validations do not depend on how many series there are.
-        batch_size: series per step, of all processes together.
-        lr: of Adam, betas 0.9 and 0.999. Parameters that a module names as `undecayed` learn at `undecayed_rate` times
-            this rate, if it has such a number.
-        weight_decay: of Adam (decoupled if not 0); the paper has none. Parameters that a module names as `undecayed`
-            are left out.
-        mu_penalty: λ, by which the mean over layers and heads of (mu - 1/2)² is added to the loss, so that mu stays
-            near the trapezoidal rule where the data do not say otherwise; 0, the paper's, adds nothing. `weight_decay`
-            also pulls mu there, but all other weights with it.
-        schedule: "constant" (paper) or "cosine" down to 0 over all epochs.
-        warmup: share of all steps over which the rate first rises to `lr`.
-        average: share of all steps over which weights are averaged (an exponential mean); the averaged weights are
-            validated and kept. 0, the paper's, keeps those of single steps.
-        clip: largest gradient norm; None does not clip.
-        patience: epochs without a better validation metric before stopping; None never stops early.
-        earliest: the first epoch that may be chosen; few validation series may take a lucky early one for the best.
-        time_limit: seconds after which the run stops with `TimeLimitError`, those before an interruption included; None
-            has no limit.
-        drop_fraction: in training, about this share of observations, rows and channels is dropped, others in every
-            epoch.
-        piece_rows: causal models that answer per row or series are trained on pieces of so many rows, the state carried
-            from one to the next and gradients cut off between them: memory then does not grow with the series. None
-            goes back through whole series.
-        clock: "fitted" tells the model how long a typical interval and a typical series of the training part are;
-            "kept" leaves what it knows, for a model that was trained before.
-        device: "auto" is CUDA where there is one, else the CPU; "cpu"; "gpu" insists on one, CUDA or else Apple's; or a
-            device as PyTorch writes it, such as "cuda:1".
-        devices: processes that train together on this machine, started for the run and ended with it: one for each GPU,
-            or without one. Each takes its share of every batch. 1 is the calling process alone.
-        precision: "tf32" is float32 whose products on a GPU round their operands to TF32, as the fused kernels want it
-            (on a CPU nothing is rounded); "float32" never rounds; "bf16" trains and validates under autocast, and takes
-            the final figures as "float32"; "float64" makes model and values float64, and leaves the model so.
-        replay: on CUDA in a single process, record the steps and validations of a model that allows it (`LFormer`
-            does), and replay them: one launch instead of one for every kernel. Batches are padded a little more, to few
-            shapes, which changes no answer.
-        log: "none", "csv" or "tensorboard", in the folder of the run.
-    """
-
-    epochs: int = 100
-    epoch_steps: int = 1
-    batch_size: int = 64
-    lr: float = 1e-3
-    weight_decay: float = 0.0
-    mu_penalty: float = 0.0
-    schedule: Literal["constant", "cosine"] = "constant"
-    warmup: float = 0.0
-    average: float = 0.0
-    clip: float | None = None
-    patience: int | None = 20
-    earliest: int = 0
-    time_limit: float | None = None
-    drop_fraction: float = 0.0
-    piece_rows: int | None = None
-    clock: Literal["fitted", "kept"] = "fitted"
-    device: str = "auto"
-    devices: int = 1
-    precision: Precision = "tf32"
-    replay: bool = True
-    log: Literal["none", "csv", "tensorboard"] = "none"
 
 
 @dataclass
@@ -173,24 +107,19 @@ def fit(
     if config.clock == "fitted":
         fit_clock(model, list(sampled(splits.train).batches(config.batch_size)))
     model.to(world.device, torch.float64 if config.precision == "float64" else None).train()
-    optimiser = _adam(model, config, world.device)
     history: History = []
     best: dict[str, Tensor] = {}  # weights of the best epoch so far, on the CPU
-    if saved is not None:
-        model.load_state_dict(saved["model"])
-        optimiser.load_state_dict(saved["optimiser"])
-        history, best = saved["history"], saved["best"]
     passes = -(-config.epoch_steps // max(1, splits.train.training_steps(config.batch_size)))
     steps = passes * splits.train.training_steps(config.batch_size)
-    averaged = AveragedWeights(model, config.average * config.epochs * steps)
     if saved is not None:
-        averaged.load(saved["average"])
+        model.load_state_dict(saved["model"])
+        history, best = saved["history"], saved["best"]
+    step = TrainingStep(model, task, world, config, config.epochs * steps)
+    averaged = step.update.averaged
+    if saved is not None:
+        step.update.load(saved["optimiser"], saved["average"])
     draws = Draws(world.device)
-    gradients = Gradients(
-        model, task, world, precision=config.precision, replay=config.replay, piece_rows=config.piece_rows,
-        mu_penalty=config.mu_penalty,
-    )  # fmt: skip
-    answers = Answering(model, task, world, replay=config.replay)
+    measure = Measuring(model, task, world, replay=config.replay)
     training = placed(splits.train, world.device, config.drop_fraction)
     validating = placed(splits.validation, world.device)
     if not leads:
@@ -204,32 +133,23 @@ def fit(
             log as write_log, bar,
         ):  # fmt: skip
             while not finished(history, task, config):
-                epoch, losses = len(history), []
+                epoch = len(history)
+                losses = Losses(partial(_explosion, model, config, history))
                 numbers = range(epoch * passes, (epoch + 1) * passes)
                 for n, share in enumerate(_shares(training, config, numbers, world)):
                     if config.time_limit is not None:
                         _check_time(began, config.time_limit, history, world)
                     _seed(draws, model, (seed, epoch, n), world)
-                    loss = gradients(share)
-                    if not math.isfinite(value := loss.item()):
-                        raise DivergedError(_explosion(model, share.batch, value, epoch, n, config), history)
-                    if config.clip is not None:
-                        nn.utils.clip_grad_norm_(model.parameters(), config.clip)
-                    slowed = rate_share(epoch * steps + n, config.epochs * steps, config)
-                    for group in optimiser.param_groups:
-                        group["lr"] = config.lr * group["rate"] * slowed
-                    optimiser.step()
-                    averaged.add(epoch * steps + n)
-                    losses.append(loss)
-                    bar.step(value)
+                    losses.add(step(share, epoch * steps + n), share.batch)
+                    bar.step(losses.latest)
+                loss = losses.mean()  # all are looked at: nothing is kept of an epoch in which a run diverged
 
                 # The figures of the first process count, so that no last digit can part them over when to stop.
                 world.share_buffers(model)
                 with averaged.in_place():
                     with autocast(config.precision, world.device):
-                        figures = evaluate(model, task, validating, config.batch_size, world, answers)
-                    mean = float(torch.stack(losses).mean()) if losses else math.nan
-                    history.append(world.agreed({"epoch": epoch, "loss": mean, **figures}))
+                        figures = evaluate(model, task, validating, config.batch_size, world, measure)
+                    history.append(world.agreed({"epoch": epoch, "loss": loss, **figures}))
                     if best_epoch(history, task, config.earliest) == epoch:
                         best = {name: value.detach().to("cpu", copy=True) for name, value in model.state_dict().items()}
                 bar.validated(task.monitor, history[-1][task.monitor])
@@ -237,20 +157,24 @@ def fit(
                     state = checkpoint.Checkpoint(
                         run=run, epoch=epoch, seconds=time.perf_counter() - began, history=history,
                         model=model.state_dict(), best=best, average=averaged.state(),
-                        optimiser=optimiser.state_dict(),
+                        optimiser=step.update.state(),
                     )  # fmt: skip
                     write_log(history)  # first: a run that is killed between the two repeats the epoch
                     checkpoint.save(home, state)
                 if report is not None and leads:
                     report(history[-1])
 
-            gradients.clear()
+            step.clear()
             model.load_state_dict(best)
-            metrics = evaluate(model, task, splits.test, config.batch_size, world)
-            validation = evaluate(model, task, validating, config.batch_size, world, answers)
+            measure.clear()
+            validation = _validation(history, task, config)
+            if validation is None:
+                validation = evaluate(model, task, validating, config.batch_size, world)
+            same = splits.test is splits.validation  # as those of estimators, which have no test part
+            metrics = dict(validation) if same else evaluate(model, task, splits.test, config.batch_size, world)
     except KeyboardInterrupt:
         if best:
-            gradients.clear()
+            step.clear()
             model.load_state_dict(best)
         raise
     except FloatingPointError as error:  # also of a solver whose steps have become too small for float32
@@ -258,7 +182,7 @@ def fit(
             raise
         raise DivergedError(f"{error} In epoch {len(history)}.", history) from error
     finally:
-        answers.clear()
+        measure.clear()
         model.to(came_from)
     seconds = time.perf_counter() - began
     chosen = best_epoch(history, task, config.earliest)
@@ -282,6 +206,12 @@ def finished(history: History, task: Task, config: TrainConfig) -> bool:
     )
 
 
+def _validation(history: History, task: Task, config: TrainConfig) -> dict[str, float] | None:
+    """The figures of the weights that are kept, as their epoch gave them; None if those were rounded to bfloat16."""
+    row = history[best_epoch(history, task, config.earliest)]
+    return None if config.precision == "bf16" else {name: row[name] for name in task.metrics}
+
+
 def best_epoch(history: History, task: Task, earliest: int = 0) -> int:
     """The first epoch that no other beats; anything beats one whose metric is not a number.
 
@@ -293,41 +223,6 @@ def best_epoch(history: History, task: Task, earliest: int = 0) -> int:
         if task.better(value, record) or (math.isnan(record) and not math.isnan(value)):
             best = epoch
     return best
-
-
-def rate_share(step: int, total: int, config: TrainConfig) -> float:
-    """The learning rate of a step as a share of `config.lr`: rising in the warm-up, then level or a falling cosine."""
-    warm = config.warmup * total
-    if step < warm:
-        return (step + 1) / (warm + 1)
-    if config.schedule == "constant":
-        return 1.0
-    return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1.0, total - warm)))
-
-
-def _adam(model: nn.Module, config: TrainConfig, device: torch.device) -> torch.optim.Optimizer:
-    kind = torch.optim.AdamW if config.weight_decay else torch.optim.Adam
-    fused = device.type in ("cpu", "cuda")
-    return kind(_groups(model, config.weight_decay), lr=config.lr, fused=fused)
-
-
-def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """All parameters, together where weight decay and `rate`, a share of the learning rate, are the same.
-
-    Those apart that a module names as `undecayed`, as rates and steps are: 0 means nothing there.
-    """
-    spared = {
-        id(getattr(module, name)): float(getattr(module, "undecayed_rate", 1.0))
-        for module in model.modules()
-        for name in getattr(module, "undecayed", ())
-    }
-    found: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for p in model.parameters():
-        found.setdefault((0.0 if id(p) in spared else weight_decay, spared.get(id(p), 1.0)), []).append(p)
-    return [
-        {"params": found[decay, rate], "weight_decay": decay, "rate": rate}
-        for decay, rate in sorted(found, reverse=True)
-    ]
 
 
 def _shares(part: Part | DealingPart, config: TrainConfig, passes: range, world: World) -> Iterator[Share[Source]]:
@@ -373,12 +268,15 @@ def _check_time(began: float, limit: float, history: History, world: World) -> N
         raise TimeLimitError(f"stopped after {limit:g} s, in epoch {len(history)}.", history)
 
 
-def _explosion(model: nn.Module, batch: Source, loss: float, epoch: int, step: int, config: TrainConfig) -> str:
+def _explosion(
+    model: nn.Module, config: TrainConfig, history: History, loss: float, step: int, batch: Source
+) -> DivergedError:
     where = "" if batch.index is None else f" (series {batch.index[:8].tolist()}, ...)"
     largest = largest_activation(model, as_precise(batch.to(device_of(model)), model))
-    return (
-        f"the loss became {loss} at epoch {epoch}, step {step}{where}; {largest}. "
-        f"Lower the learning rate ({config.lr:g}), or clip gradients with TrainConfig(clip=...)."
+    return DivergedError(
+        f"the loss became {loss} at epoch {len(history)}, step {step}{where}; {largest}. "
+        f"Lower the learning rate ({config.lr:g}), or clip gradients with TrainConfig(clip=...).",
+        history,
     )
 
 

@@ -27,7 +27,7 @@ from lformer.train.errors import History
 from lformer.train.progress import NewBar
 
 if TYPE_CHECKING:
-    from lformer.train.loop import TrainConfig
+    from lformer.train.config import TrainConfig
 
 WEIGHTS = "weights.pt"  # what the first process leaves
 

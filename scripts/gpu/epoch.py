@@ -5,8 +5,8 @@ LFORMER_DATA=folder python scripts/gpu/epoch.py [--epochs 10] [--device cuda] [-
 One JSON line for each of the two: seconds of an epoch, the median after `--warm` epochs in which kernels are compiled
 and graphs recorded, and the last training loss, which is the same for both. Then what the parts of an epoch take, each
 by itself and waited for: `collation` (batches on the processor, or names of resident ones), `copy` (to the device, or
-gathered there), `step` (loss, gradients and Adam), `validation`. On a CPU resident series are an exercise: a smoke test
-is `--epochs 1 --warm 0 --device cpu --series 200`.
+gathered there), `step` (loss, gradients, clipping and Adam), `validation`. On a CPU resident series are an exercise: a
+smoke test is `--epochs 1 --warm 0 --device cpu --series 200`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from lformer.devices import choose
 from lformer.draws import Draws, drawing_from
 from lformer.parts import ALONE, PanelPart, Share, Splits, training_shares
 from lformer.train import TrainConfig, placing
-from lformer.train.answering import Answering
 from lformer.train.distributed import World, evaluate
-from lformer.train.gradients import Gradients
+from lformer.train.measuring import Measuring
+from lformer.train.stepping import TrainingStep
 
 
 @contextmanager
@@ -51,7 +51,7 @@ def residence(resident: bool) -> Iterator[None]:
 def epochs(plan: Recipe, splits: Splits[PanelPart], config: TrainConfig, seed: int, warm: int) -> dict[str, float]:
     """The median epoch of a run of the trainer, of those after the warm-up, and its last loss."""
     stamps = [time.perf_counter()]
-    model = _model(plan, splits, seed)
+    model = new_model(plan, splits, seed)
     told = train.fit(
         model, tasks.for_splits(splits), splits, config, seed=seed, progress=False,
         report=lambda row: stamps.append(time.perf_counter()),
@@ -65,32 +65,31 @@ def epochs(plan: Recipe, splits: Splits[PanelPart], config: TrainConfig, seed: i
 def breakdown(plan: Recipe, splits: Splits[PanelPart], config: TrainConfig, seed: int, rounds: int) -> dict[str, float]:
     """What each part of an epoch takes by itself, the device waited for in between; the last of some rounds."""
     world, task, size = World(choose(config.device)), tasks.for_splits(splits), config.batch_size
-    model = _model(plan, splits, seed).to(world.device)
-    gradients = Gradients(model, task, world, precision=config.precision, replay=config.replay)
-    answers = Answering(model, task, world, replay=config.replay)
-    adam = torch.optim.Adam(model.parameters(), lr=config.lr, fused=True)
+    model = new_model(plan, splits, seed).to(world.device)
+    step = TrainingStep(model, task, world, config, rounds * splits.train.training_steps(size))
+    measure = Measuring(model, task, world, replay=config.replay)
     training = placing.placed(splits.train, world.device, config.drop_fraction)
     validating = placing.placed(splits.validation, world.device)
     found: dict[str, float] = {}
 
     def steps(batches: list[Source]) -> None:
-        for batch in batches:
-            gradients(Share(batch)).item()
-            adam.step()
+        for n, batch in enumerate(batches):
+            step(Share(batch), n)
 
     with drawing_from(Draws(world.device)), train.rounding(config):
         for epoch in range(rounds):
-            shares, found["collation"] = _timed(
+            shares, found["collation"] = timed(
                 world,
                 lambda: [s.batch for s in training_shares(training, size, epoch, 0.0, ALONE)],  # noqa: B023
             )
-            _, found["copy"] = _timed(world, lambda: [batch.to(world.device) for batch in shares])  # noqa: B023
-            _, found["step"] = _timed(world, lambda: steps(shares))  # noqa: B023
-            _, found["validation"] = _timed(world, lambda: evaluate(model, task, validating, size, world, answers))
+            _, found["copy"] = timed(world, lambda: [batch.to(world.device) for batch in shares])  # noqa: B023
+            _, found["step"] = timed(world, lambda: steps(shares))  # noqa: B023
+            _, found["validation"] = timed(world, lambda: evaluate(model, task, validating, size, world, measure))
     return found | {"steps": len(shares)}
 
 
-def _timed(world: World, work: Callable[[], Any]) -> tuple[Any, float]:
+def timed(world: World, work: Callable[[], Any]) -> tuple[Any, float]:
+    """What some work makes, and the seconds until the device is done with it."""
     began = time.perf_counter()
     made = work()
     if world.device.type == "cuda":
@@ -98,12 +97,14 @@ def _timed(world: World, work: Callable[[], Any]) -> tuple[Any, float]:
     return made, time.perf_counter() - began
 
 
-def _model(plan: Recipe, splits: Splits[PanelPart], seed: int) -> torch.nn.Module:
+def new_model(plan: Recipe, splits: Splits[PanelPart], seed: int) -> torch.nn.Module:
+    """As the recipe has it, with the weights of a seed."""
     with train.seeded(seed):
         return build("lformer", plan.config(splits.spec))
 
 
-def _some(splits: Splits[PanelPart], count: int) -> Splits[PanelPart]:
+def first_of(splits: Splits[PanelPart], count: int) -> Splits[PanelPart]:
+    """The first series of each part."""
     parts = {name: getattr(splits, name) for name in ("train", "validation", "test")}
     return replace(splits, **{name: part.some(range_of(part, count)) for name, part in parts.items()})
 
@@ -123,7 +124,7 @@ def main() -> None:
     args = parser.parse_args()
     plan = recipe("physionet", "extrapolate", model="lformer")
     splits = data.load("physionet", task="extrapolate", seed=args.seed, **plan.data)
-    splits = splits if args.series is None else _some(splits, args.series)
+    splits = splits if args.series is None else first_of(splits, args.series)
     config = replace(plan.train, epochs=args.warm + args.epochs, patience=None, device=args.device)
     about = {"series": len(splits.train), "machine": versions()["machine"]}
     for resident in (False, True):

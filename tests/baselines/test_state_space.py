@@ -14,7 +14,7 @@ from lformer.baselines import BASELINES
 from lformer.baselines.state_space import RowNorm
 from lformer.bench.recipes import recipe
 from lformer.train import Report, TrainConfig, fit, seeded
-from lformer.train.loop import _adam
+from lformer.train.updating import adam
 
 NAMES = ["lru", "linoss", "s5", "s6", "mamba"]
 
@@ -112,7 +112,7 @@ UNDECAYED = {
 @pytest.mark.parametrize("name", NAMES)
 def test_weight_decay_leaves_rates_and_steps_alone(name: str) -> None:
     model = build(name, depth=2)
-    optimiser = _adam(model, TrainConfig(lr=0.1, weight_decay=0.5), torch.device("cpu"))
+    optimiser = adam(model, TrainConfig(lr=0.1, weight_decay=0.5))
     before = {key: p.detach().clone() for key, p in model.named_parameters()}
     for p in model.parameters():
         p.grad = torch.zeros_like(p)  # what moves now is moved by the decay
@@ -129,10 +129,10 @@ def test_weight_decay_leaves_rates_and_steps_alone(name: str) -> None:
 
 def test_one_group_where_nothing_is_spared() -> None:
     model = BASELINES["gru"].model(BASELINES["gru"].config(inputs=3, outputs=2))
-    assert len(_adam(model, TrainConfig(weight_decay=0.5), torch.device("cpu")).param_groups) == 1
+    assert len(adam(model, TrainConfig(weight_decay=0.5)).param_groups) == 1
     spared = build("lru")
-    assert len(_adam(spared, TrainConfig(), torch.device("cpu")).param_groups) == 1
-    groups = _adam(spared, TrainConfig(weight_decay=0.5), torch.device("cpu")).param_groups
+    assert len(adam(spared, TrainConfig()).param_groups) == 1
+    groups = adam(spared, TrainConfig(weight_decay=0.5)).param_groups
     assert [group["weight_decay"] for group in groups] == [0.5, 0.0]
     assert sum(len(group["params"]) for group in groups) == len(list(spared.parameters()))
     assert math.prod(len(group["params"]) for group in groups) > 0

@@ -1,5 +1,6 @@
 """The trainer by replay: the run that ordinary steps give, on ragged data, from few shapes."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,13 +13,16 @@ from lformer.batch import Source
 from lformer.cuda_graphs import CapturedAnswers, CapturedStep, RecordingError, recording
 from lformer.cuda_graphs.shapes import rounded_up
 from lformer.evaluate import answered as answered_by
+from lformer.evaluate import evaluate
 from lformer.nn import LFormer, LFormerConfig
 from lformer.panel import Panel
 from lformer.parts import PanelPart, Spec, Splits, Targets
 from lformer.resident import Selection
-from lformer.train import Report, Result, TrainConfig, fit, placing, seeded
+from lformer.train import Report, Result, TrainConfig, distributed, fit, loop, placing, seeded
 from lformer.train.distributed import World
-from lformer.train.gradients import Gradients
+from lformer.train.measuring import Measuring
+from lformer.train.stepping import TrainingStep
+from lformer.train.updating import DeviceUpdate
 
 SERIES = 36
 
@@ -108,10 +112,53 @@ def test_a_validation_is_recorded_as_long_as_there_is_room(recorded: list[tuple[
     with torch.no_grad():
         expected = [model(batch) for batch in batches]
         for _ in range(4):
-            found = [answers(batch)[1].clone() for batch in batches]
+            found = [answers(batch)[1].clone() for batch in batches]  # the batch and its answer
     torch.testing.assert_close(found, expected)
     assert len({batch.values.shape for batch in batches}) > 2
     assert len(answers._graphs._held) == 2
+
+
+@pytest.mark.parametrize("at", ["series", "rows", "queries"])
+def test_a_validation_by_replay_has_the_figures_of_an_ordinary_one(
+    recorded: list[tuple[int, ...]], answered: list[tuple[int, ...]], at: str
+) -> None:
+    """From the answers to what each metric keeps; no answer is added, as some metrics are about the first half."""
+    task, part = TASKS[at], ragged(at).train
+    model = LFormer(LFormerConfig(inputs=2, outputs=1, answer=task.answer, width=32, heads=2)).double()
+    world = World(torch.device("cpu"))
+    measure = Measuring(model, task, world, replay=True)
+    expected = evaluate(model, task, part, 4)
+    for _ in range(3):
+        assert distributed.evaluate(model, task, part, 4, world, measure) == pytest.approx(expected, rel=1e-12)
+    assert answered
+    shapes = {batch.values.shape[1] for batch in part.batches(4)}
+    assert {rows for _, rows, _ in answered} == ({rounded_up(rows) for rows in shapes} if at != "rows" else shapes)
+    measure.clear()
+    assert measure.recorded is None
+
+
+def test_a_part_that_validates_and_tests_is_evaluated_once_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of estimators; else the test part is evaluated once, at the end."""
+    seen: list[object] = []
+
+    def watched(model: object, task: object, part: object, *more: object) -> dict[str, float]:
+        seen.append(part)
+        return distributed.evaluate(model, task, part, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loop, "evaluate", watched)
+    splits = ragged("series")
+    model = LFormer(LFormerConfig(inputs=2, outputs=1, width=32, heads=2))
+    for test, precision, expected in (
+        (splits.test, "tf32", [splits.validation] * 2 + [splits.test]),
+        (splits.validation, "tf32", [splits.validation] * 2),
+        (splits.validation, "bf16", [splits.validation] * 3),  # the final figures are those of float32
+    ):
+        seen.clear()
+        config = TrainConfig(epochs=2, batch_size=4, device="cpu", precision=precision)  # type: ignore[arg-type]
+        result = fit(model, TASKS["series"], replace(splits, test=test), config, progress=False)
+        assert seen == expected
+        same = evaluate(model, TASKS["series"], splits.validation, 4)
+        assert result.validation == pytest.approx(same, rel=1e-6)
 
 
 def test_a_run_that_was_interrupted_ends_where_it_would_have(recorded: list[tuple[int, ...]], tmp_path: Path) -> None:
@@ -157,15 +204,17 @@ def test_long_batches_and_models_that_do_not_allow_it_are_not_recorded(
 
 
 @pytest.mark.parametrize(("size", "replay", "expected"), [(1, True, True), (2, True, False), (1, False, False)])
+@pytest.mark.usefixtures("recorded")
 def test_one_process_alone_records(size: int, replay: bool, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several would have to exchange their gradients within the step."""
     monkeypatch.setattr("lformer.train.gradients.DistributedDataParallel", lambda module, **options: module)
     model = LFormer(LFormerConfig(inputs=2, outputs=1, width=32, heads=2))
     world = World(torch.device("cpu"), rank=0, size=size)
-    gradients = Gradients(model, TASKS["series"], world, precision="tf32", replay=replay)
-    assert (gradients.recorded is not None) == expected
-    gradients.clear()
-    assert gradients.recorded is None
+    step = TrainingStep(model, TASKS["series"], world, TrainConfig(replay=replay), total=10)
+    assert (step.recorded is not None) == expected
+    assert isinstance(step.update, DeviceUpdate)  # also of those that do not record
+    step.clear()
+    assert step.recorded is None
 
 
 def test_a_run_leaves_no_gradients_behind(recorded: list[tuple[int, ...]]) -> None:

@@ -11,8 +11,10 @@ from safetensors.torch import load_file, save_file
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from lformer import LFormerClassifier, LFormerRegressor, Panel, load
+from lformer.estimators import series
 from lformer.estimators.tree_fitting import _fill, _rounded_down
 from lformer.estimators.weights import unsound
+from lformer.evaluate import evaluate
 from lformer.nn.trees import LEAVES, NODES, Trees
 
 SMALL: dict[str, Any] = {"width": 8, "depth": 1, "heads": 2, "max_epochs": 2, "random_state": 0, "device": "cpu"}
@@ -97,6 +99,23 @@ def test_the_weight_is_the_best_on_the_validation_series(X: Panel) -> None:
     model = LFormerClassifier(summaries=True, trees=True, **SMALL).fit(X, y)
     alone = LFormerClassifier(summaries=True, trees=False, **SMALL).fit(X, y)
     assert model.validation_score_ <= alone.validation_score_ + 1e-6
+
+
+def test_the_score_is_that_of_the_model_with_its_trees(X: Panel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though nobody asks the network again."""
+    real, seen = series.fit_trees, []
+
+    def watched(model: Any, task: Any, splits: Any, seed: int, batch_size: int) -> dict[str, float]:
+        told = real(model, task, splits, seed, batch_size)
+        assert told == pytest.approx(evaluate(model, task, splits.validation, batch_size), rel=1e-6)
+        seen.append(told[task.monitor])
+        return told
+
+    monkeypatch.setattr(series, "fit_trees", watched)
+    for kind, y in ((LFormerClassifier, least(X) < -0.5), (LFormerRegressor, least(X))):
+        seen.clear()
+        model = kind(summaries=True, trees=True, **SMALL).fit(X, y)
+        assert seen == [model.validation_score_]
 
 
 def test_auto_asks_for_series_that_can_tell(X: Panel) -> None:
@@ -197,6 +216,15 @@ def test_members_have_their_own(X: Panel) -> None:
     model = LFormerClassifier(summaries=True, trees=True, members=2, **SMALL).fit(X, least(X) < -0.5)
     first, second = (member.trees for member in model.model_.models)  # type: ignore[union-attr]
     assert not torch.equal(first.value, second.value)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)  # each grows on its own cores
+    try:
+        beside = LFormerClassifier(summaries=True, trees=True, members=2, **SMALL).fit(X, least(X) < -0.5)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    for one, two in zip(beside.model_.models, (first, second), strict=True):  # type: ignore[union-attr]
+        torch.testing.assert_close(one.trees.value, two.value)
 
 
 @pytest.mark.parametrize("change", [{"summaries": False}, {"trees": "yes"}])

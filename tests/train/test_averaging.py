@@ -11,7 +11,7 @@ def walk(model: nn.Linear, averaged: AveragedWeights, steps: range) -> list[torc
     for n in steps:
         with torch.no_grad():
             model.weight.fill_(float(n * n))
-        averaged.add(n)
+        averaged.add(averaged.share(n))
         seen.append(model.weight.detach().clone())
     return seen
 

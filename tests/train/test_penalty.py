@@ -105,14 +105,14 @@ def test_a_large_penalty_takes_mu_to_the_trapezoidal_rule_and_none_changes_no_di
     assert distance(held) < 0.02 < 0.1 < distance(free)
     for one, other in zip(free.state_dict().values(), same.state_dict().values(), strict=True):
         assert torch.equal(one, other)
-    assert Gradients(free, TASK, ALONE, precision="tf32", replay=False).penalty is None
+    assert Gradients(free, TASK, ALONE, precision="tf32").penalty is None
 
 
 def test_it_is_refused_where_no_mu_is_learned() -> None:
     gru = baselines.BASELINES["gru"]
     for model in (build(mu="fixed"), build(rate="time"), gru.model(gru.config(inputs=3, outputs=2, answer="step"))):
         with pytest.raises(ValueError, match=r"mu_penalty=0\.7 is for models that learn a mu; this \w+ has none"):
-            Gradients(model, TASK, ALONE, precision="tf32", replay=False, mu_penalty=LAMBDA)
+            Gradients(model, TASK, ALONE, precision="tf32", mu_penalty=LAMBDA)
     with pytest.raises(ValueError, match=r"mu_penalty must be at least 0; got -1"):
-        Gradients(build(), TASK, ALONE, precision="tf32", replay=False, mu_penalty=-1)
+        Gradients(build(), TASK, ALONE, precision="tf32", mu_penalty=-1)
     assert TrainConfig().mu_penalty == 0

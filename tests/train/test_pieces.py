@@ -10,7 +10,7 @@ from lformer import IrregularBatch, LFormer, LFormerConfig, data, tasks
 from lformer.evaluate import as_precise
 from lformer.tasks import Task
 from lformer.train import TrainConfig, fit, pieces, seeded
-from lformer.train.gradients import _loss
+from lformer.train.gradients import loss_of
 
 KINDS: dict[str, Task] = {"step": tasks.regress_points(2), "series": tasks.classify(2)}
 
@@ -43,7 +43,7 @@ def gradients(model: LFormer, answer: str, rows: int | None) -> tuple[torch.Tens
     model.zero_grad()
     batch, task = as_precise(batch_of(answer), model), KINDS[answer]
     if rows is None:
-        loss = _loss(task, model, batch)
+        loss = loss_of(task, model, batch)
         loss.backward()
     else:
         loss = pieces.gradients(model, task, batch, rows)

@@ -1,22 +1,23 @@
-"""What a model answers in a validation: in the ordinary way, or by replay of what was recorded in an earlier one."""
+"""What metrics keep of the batches of a validation: computed anew, or by replay of what an earlier one recorded."""
 
 from __future__ import annotations
 
 import warnings
 from functools import partial
 
-from torch import Tensor, nn
+from torch import nn
 
-from lformer.batch import IrregularBatch, Source
+from lformer.batch import Source
 from lformer.cuda_graphs import CapturedAnswers, RecordingError
-from lformer.evaluate import answered
+from lformer.cuda_graphs.shapes import rounded_up
+from lformer.evaluate import Kept, measured
 from lformer.tasks import Task
 from lformer.train.distributed import World
 from lformer.train.gradients import worth_replaying
 
 
-class Answering:
-    """Called with a batch: it on the device of the model, and the answer; both hold until the next call.
+class Measuring:
+    """Called with a batch: what each metric keeps of it, from answer to figures one launch where it is replayed.
 
     Args:
         model: on the device of `world`, in evaluation mode whenever this is called.
@@ -27,18 +28,23 @@ class Answering:
 
     def __init__(self, model: nn.Module, task: Task, world: World, *, replay: bool) -> None:
         self.model, self.task, self.device = model, task, world.device
-        self.recorded: CapturedAnswers | None = None
+        self.recorded: CapturedAnswers[Kept] | None = None
         if replay and world.size == 1 and getattr(model, "recordable", False):
-            self.recorded = CapturedAnswers(model, partial(answered, task))
+            self.recorded = CapturedAnswers(model, partial(measured, task))
 
-    def __call__(self, batch: Source) -> tuple[IrregularBatch, Tensor]:
+    def __call__(self, batch: Source) -> Kept:
         if self.recorded is not None and worth_replaying(batch, self.device):
             try:
-                return self.recorded(batch)
+                kept = self.recorded(self._few_shapes(batch))
+                return {name: rows.clone() for name, rows in kept.items()}
             except RecordingError as error:
                 warnings.warn(f"validations are not replayed: {error}", stacklevel=2)
                 self.clear()
-        return answered(self.task, self.model, batch.to(self.device))
+        return measured(self.task, self.model, batch.to(self.device))
+
+    def _few_shapes(self, batch: Source) -> Source:
+        """With more rows, but no more answers: some metrics are about those of the first half."""
+        return batch if self.task.answer == "step" else batch.padded(rounded_up(batch.extent[0]), None, "series")
 
     def clear(self) -> None:
         """Let graphs go, which hold memory of the GPU."""
