@@ -60,16 +60,9 @@ LAUNCHES: dict[tuple[str, int, str], Launch] = {
     ("read", 32, "tf32"): Launch(block=32, narrowest=32),
     ("read", 32, "bf16"): Launch(block=32, narrowest=32),
     ("read", 64, "tf32"): Launch(rows=128, warps=8, narrowest=16),
-    ("read", 128, "tf32"): Launch(warps=8, keep=0),
-    ("read", 128, "bf16"): Launch(warps=8, keep=1),
-    ("segment", 128, "tf32"): Launch(warps=8),
-    ("segment", 128, "bf16"): Launch(warps=8),
-    ("accumulate", 128, "tf32"): Launch(warps=8),
-    ("accumulate", 128, "bf16"): Launch(warps=8),
     # backwards
-    **{("read_backward", width, p): Launch(rows=128, warps=8) for width in (32, 64, 128) for p in ROUNDED},
-    **{("write_backward", width, p): Launch(rows=128, warps=8) for width in (32, 64, 128) for p in ROUNDED},
-    **{("causal_project", 128, p): Launch(warps=8) for p in ALL},  # else its sums would not fit the registers
+    **{("read_backward", width, p): Launch(rows=128, warps=8) for width in (32, 64) for p in ROUNDED},
+    **{("write_backward", width, p): Launch(rows=128, warps=8) for width in (32, 64) for p in ROUNDED},
     # The operator, by the larger of K and V, rounded up to a power of two. A warp has 16 rows of a chunk: with more
     # than 4 of them some would do the work of others again.
     **{("operator", 16, p): Launch(block=16, stages=2) for p in ALL},

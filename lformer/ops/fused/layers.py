@@ -28,7 +28,7 @@ from lformer.ops.gates import GateNorm, liquid_decay, normalise_decay
 from lformer.ops.parallel import largest_span
 from lformer.ops.precision import tf32_allowed
 
-GATES = 8  # the columns of the gates are filled up to a multiple of so many, as products like their rows
+GATES = 16  # the columns of the gates are filled up to a multiple of so many: rows then begin where wide loads do
 
 
 class Settings(NamedTuple):

@@ -127,7 +127,10 @@ def _empty(like: Tensor, *shape: int, dtype: torch.dtype = torch.float32) -> Ten
 
 
 class RowGradients(NamedTuple):
-    """Where gradients of rows go. Those of q and k have one stride between rows; heads lie beside each other."""
+    """Where gradients of rows go.
+
+    Those of q and k are as far apart, from series to series as from row to row; heads lie beside each other.
+    """
 
     dq: Tensor  # (B, L, H, K)
     dk: Tensor  # (B, L, H, K)
@@ -136,7 +139,8 @@ class RowGradients(NamedTuple):
 
     @property
     def row_strides(self) -> tuple[int, int]:
-        return self.dq.stride(1), self.dv.stride(1)
+        L = self.dq.shape[1]  # the stride between the rows of a series of one row means nothing
+        return self.dq.stride(0) // L, self.dv.stride(0) // L
 
 
 def _row_gradients(*operands: Tensor) -> RowGradients:

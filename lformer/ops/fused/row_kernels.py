@@ -19,7 +19,7 @@ from lformer.ops.fused.launch import power_of_two, start_kernel
 from lformer.ops.fused.tiles import EPSILON
 
 kernel = triton.jit(do_not_specialize=["N", "stream", "per_program", "count"])  # which change from call to call
-ONES = 8  # columns after those of normalised rows: a 1, then zeros; a product with them adds the bias
+ONES = 16  # columns after those of normalised rows: a 1, then zeros; a product with them adds the bias
 ELEMENTS = 4096  # of a tile
 PROGRAMS = 1056  # of a kernel that also sums over rows: 8 for each multiprocessor of an H200
 HALF_RANGE = 1.0  # gradients in float16 are scaled so that the largest lies between this and twice this
