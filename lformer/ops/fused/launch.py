@@ -101,6 +101,11 @@ def per_segment(x: Tensor, plan: Plan, *shape: int) -> Tensor:
     return x.new_empty(plan.B, plan.segments, *shape, dtype=torch.float32)
 
 
+def row_stride(x: Tensor) -> int:
+    """Between rows of x (B, L, ·) whose series follow each other; the stride of an axis of one entry means nothing."""
+    return x.stride(1) if x.shape[1] > 1 else x.stride(0)
+
+
 def power_of_two(n: int) -> int:
     """The smallest one that is not below n."""
     return 1 << (n - 1).bit_length()

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from lformer.ops import checks
+from lformer.ops.fused import decays
 from lformer.ops.fused import row_kernels as rows
 from lformer.ops.fused.operator import RowGradients, read_rows, read_rows_backward
 from lformer.ops.fused.plan import MixerWeights
@@ -56,6 +57,7 @@ class Kept(NamedTuple):
     h: Tensor  # (N, D + ONES) its layer norm, narrow
     projected: Tensor  # (N, M) narrow
     decay: Tensor  # (B, L, H) of the rows that write
+    budgets: Tensor  # (B, S, H) sums of u, for the way back to the gates; with queries decay once more
     y: Tensor  # (N, D) read from the memory, narrow
     memory: Tensor  # this and the next two: what the operator keeps
     before: Tensor
@@ -171,7 +173,7 @@ def run(x: Tensor, call: Call, layers: Sequence[MixerWeights], kept: list[Kept] 
     for n, w in enumerate(layers):
         weights = operands(w, narrow)
         projected = product(h, weights.project.T)
-        decay, reads = decays(gate_logits(projected, w, call), w.theta, call)
+        decay, budgets, reads = make_decay(gate_logits(projected, w, call), w.theta, call)
         if not call.settings.causal:
             checks.span_fits(decay, decay.dtype, largest_span(decay.dtype))
         q, k, v, o = split(projected, w, call)
@@ -182,7 +184,7 @@ def run(x: Tensor, call: Call, layers: Sequence[MixerWeights], kept: list[Kept] 
         up = product(h2, weights.up.T)
         t = product(rows.swiglu(up), weights.down.T)
         if kept is not None:
-            kept.append(Kept(x, h, projected, decay, y, *memory, x1, h2, up))
+            kept.append(Kept(x, h, projected, decay, budgets, y, *memory, x1, h2, up))
         if n + 1 < len(layers):
             following = layers[n + 1]
             x, h = rows.add_norm(x1, t, call.drop(n, 1), following.norm1, following.norm1_bias, narrow, ONES)
@@ -222,15 +224,21 @@ def gate_logits(projected: Tensor, w: MixerWeights, call: Call) -> Tensor:
     return projected[:, 4 * D : 4 * D + H].view(*call.deltas.shape, H)
 
 
-def decays(logits: Tensor, theta: Tensor, call: Call) -> tuple[Tensor, Tensor | None]:
-    """(B, L, H), (H,) -> (B, L, H) decay of the rows that write; with queries (N, H) what they find left of a memory"""
+def make_decay(logits: Tensor, theta: Tensor, call: Call) -> tuple[Tensor, Tensor, Tensor | None]:
+    """(B, L, H), (H,) -> decay (B, L, H), the budgets of `Kept`; with queries (N, H) what they find left of a memory"""
+    if call.is_query is None:
+        return *decays.make_decay(logits, call.deltas, theta, call.settings.norm == "prefix"), None
+    decay, reads = query_decay(logits, theta, call, call.is_query)
+    return decay, decay, reads
+
+
+def query_decay(logits: Tensor, theta: Tensor, call: Call, is_query: Tensor) -> tuple[Tensor, Tensor]:
+    """As `make_decay` where some rows only read, in plain PyTorch: -> (B, L, H), (N, H)"""
     gate, mu = torch.sigmoid(logits.float()), torch.sigmoid(theta.float())
     with checks.skip_value_checks():
-        u = liquid_decay(gate, call.deltas, mu, is_query=call.is_query)
-        decay = normalise_decay(u, call.settings.norm, is_query=call.is_query)
-    if call.is_query is None:
-        return decay, None
-    writes = decay.masked_fill(call.is_query[..., None], 0)
+        u = liquid_decay(gate, call.deltas, mu, is_query=is_query)
+        decay = normalise_decay(u, call.settings.norm, is_query=is_query)
+    writes = decay.masked_fill(is_query[..., None], 0)
     return writes, torch.exp(writes - decay).flatten(0, 1)
 
 
@@ -267,7 +275,7 @@ def backward(
     # The gradients of q, k, v and o, side by side as these are, in the dtype of the rows: one that writes after a long
     # silence gathers those of all rows that read it.
     logits = gate_logits(kept.projected, w, call)
-    reads = None if call.is_query is None else decays(logits, w.theta, call)[1]
+    reads = None if call.is_query is None else query_decay(logits, w.theta, call, call.is_query)[1]
     dprojected = kept.x.new_empty(kept.projected.shape)
     (q, k, v, o), (dq, dk, dv, do) = split(kept.projected, w, call), split(dprojected, w, call)
     dz = product(at_x1.narrow, weights.mix)
@@ -276,7 +284,7 @@ def backward(
     to = RowGradients(dq, dk, dv, torch.empty_like(kept.decay))
     memory = (kept.memory, kept.before, kept.total)
     read_rows_backward(q, k, v, kept.decay, memory, dy.view(v.shape), to, call.settings.causal)
-    d_theta = decays_backward(logits, w.theta, to.ddecay, dreads, gate_columns(dprojected, w), call)
+    d_theta = gates_backward(logits, w.theta, kept, to.ddecay, dreads, dprojected[:, 4 * w.wm.shape[0] :], call)
 
     h = kept.h.to(dprojected.dtype)
     d_project = product(dprojected.T, h, torch.float32)
@@ -291,21 +299,18 @@ def backward(
     return at_x.dx, at_x.peaks, MixerWeights(*found)
 
 
-def gate_columns(dprojected: Tensor, w: MixerWeights) -> Tensor:
-    """(N, M) -> (N, M - 4 D), a view: those of the gates, and what fills them up"""
-    return dprojected[:, 4 * w.wm.shape[0] :]
-
-
-def decays_backward(
-    logits: Tensor, theta: Tensor, ddecay: Tensor, dreads: Tensor | None, dlogits: Tensor, call: Call
+def gates_backward(
+    logits: Tensor, theta: Tensor, kept: Kept, ddecay: Tensor, dreads: Tensor | None, dlogits: Tensor, call: Call
 ) -> Tensor:
-    """Of `decays`: fills dlogits (N, ·), with zeros behind the heads; returns the gradient of theta, (H,)."""
+    """Of `make_decay`: fills dlogits (N, M - 4 D), with zeros behind the heads; returns the gradient of theta, (H,)."""
+    if call.is_query is None or dreads is None:
+        prefix = call.settings.norm == "prefix"
+        return decays.decay_backward(logits, call.deltas, theta, kept.decay, kept.budgets, ddecay, dlogits, prefix)
     H = theta.shape[0]
     logits, theta = logits.detach().requires_grad_(), theta.detach().requires_grad_()
     with torch.enable_grad():
-        results = decays(logits, theta, call)
-    pairs = [(r, d) for r, d in zip(results, (ddecay, dreads), strict=True) if r is not None]
-    of_logits, of_theta = torch.autograd.grad([r for r, _ in pairs], (logits, theta), [d for _, d in pairs])
+        results = query_decay(logits, theta, call, call.is_query)
+    of_logits, of_theta = torch.autograd.grad(results, (logits, theta), (ddecay, dreads))
     dlogits[:, :H] = of_logits.flatten(0, 1)
     dlogits[:, H:] = 0
     return of_theta.float()

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.library import custom_op
 
 from lformer.ops.fused import operator_kernels as kernels
-from lformer.ops.fused.launch import LAUNCHES, Launch, power_of_two
+from lformer.ops.fused.launch import LAUNCHES, Launch, power_of_two, row_stride
 from lformer.ops.fused.plan import Plan, interpreted
 from lformer.ops.precision import tf32_allowed
 
@@ -139,8 +139,7 @@ class RowGradients(NamedTuple):
 
     @property
     def row_strides(self) -> tuple[int, int]:
-        L = self.dq.shape[1]  # the stride between the rows of a series of one row means nothing
-        return self.dq.stride(0) // L, self.dv.stride(0) // L
+        return row_stride(self.dq), row_stride(self.dv)
 
 
 def _row_gradients(*operands: Tensor) -> RowGradients:

@@ -15,11 +15,12 @@ from ops.fused.blocks import SMALL, entering, mixer, models, path, series
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from lformer import ops
 from lformer.draws import Draws, drawing_from
 from lformer.nn import LiquidMixer, fusion
 from lformer.nn.fusion import kernel_weights, mix_layers
 from lformer.ops import checks
-from lformer.ops.fused import layers
+from lformer.ops.fused import decays, layers
 from lformer.ops.fused import row_kernels as rows
 
 SIZE = (48, 6, 40)  # D, H, F: no power of two but the heads
@@ -369,3 +370,35 @@ def test_rows_of_any_stride_go_back_through_the_gate(device: str) -> None:
     for found, exact in zip((to[:, 32:], dy, dreads), torch.autograd.grad(again, (o, y, reads), dz), strict=True):
         assert torch.allclose(found, exact, atol=1e-5)
     assert not to[:, :32].any()
+
+
+@pytest.mark.parametrize("segments", [128, 2])
+@pytest.mark.parametrize("norm", ["sequence", "prefix"])
+def test_decays_of_several_segments(
+    norm: ops.GateNorm, segments: int, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200 rows are four segments of one tile, or two of two; logits are columns of a wider tensor."""
+    monkeypatch.setattr(decays, "SEGMENTS", segments)
+    _, deltas, _ = series(200, 16)
+    g = torch.Generator().manual_seed(0)
+    wide, theta = torch.randn(600, 48, generator=g), torch.randn(5, generator=g)
+    slope = torch.randn(3, 200, 5, generator=g)
+    deltas, prefix = deltas.float(), norm == "prefix"
+    logits = wide.to(device)[:, 16:21].view(3, 200, 5)
+    on = deltas.to(device), theta.to(device)
+    decay, budgets = decays.make_decay(logits, *on, prefix)
+    to = torch.ones(600, 80, device=device)
+    dtheta = decays.decay_backward(logits, *on, decay, budgets, slope.to(device), to[:, 32:48], prefix)
+
+    def plain(dtype: torch.dtype) -> list[Tensor]:
+        leaves = [t.to(dtype).requires_grad_() for t in (wide[:, 16:21].reshape(3, 200, 5), theta)]
+        u = ops.liquid_decay(torch.sigmoid(leaves[0]), deltas.to(dtype), torch.sigmoid(leaves[1]))
+        shares = ops.normalise_decay(u, norm)
+        return [shares.detach(), *torch.autograd.grad(shares, leaves, slope.to(dtype))]
+
+    ours = [decay, to[:, 32:37].reshape(3, 200, 5), dtheta]
+    for found, rounded, exact in zip(ours, plain(torch.float32), plain(torch.float64), strict=True):
+        require_close(found.cpu(), rounded, exact)
+    assert not to[:, 37:48].any()
+    assert bool((to[:, :32] == 1).all())
+    assert bool((to[:, 48:] == 1).all())
