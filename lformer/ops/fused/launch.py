@@ -69,6 +69,8 @@ LAUNCHES: dict[tuple[str, int, str], Launch] = {
     **{("operator", 32, p): Launch(block=32, stages=2) for p in ALL},
     **{("operator", 64, p): Launch(block=32) for p in ALL},
     **{("operator", 128, p): Launch(block=32) for p in ALL},
+    # What its gradients hold at once does not fit the registers of 4 warps.
+    **{("operator gradients", width, p): Launch(block=32, warps=8) for width in (64, 128) for p in ALL},
 }
 DEFAULT = Launch()
 

@@ -23,13 +23,12 @@ from lformer.ops import checks
 from lformer.ops.fused import decays
 from lformer.ops.fused import row_kernels as rows
 from lformer.ops.fused.operator import RowGradients, read_rows, read_rows_backward
+from lformer.ops.fused.packed import Operands, pack, take_apart
 from lformer.ops.fused.plan import MixerWeights
 from lformer.ops.fused.row_kernels import ONES, Drop
 from lformer.ops.gates import GateNorm, liquid_decay, normalise_decay
 from lformer.ops.parallel import largest_span
 from lformer.ops.precision import tf32_allowed
-
-GATES = 16  # the columns of the gates are filled up to a multiple of so many: rows then begin where wide loads do
 
 
 class Settings(NamedTuple):
@@ -41,17 +40,8 @@ class Settings(NamedTuple):
     narrow: torch.dtype  # of what products take
 
 
-class Operands(NamedTuple):
-    """The weights of a mixer as products take them; M = 4 D + H, filled up."""
-
-    project: Tensor  # (M, D + ONES) of q, k with its 1 / sqrt(K), v, o and gates; a column of biases
-    mix: Tensor  # (D, D)
-    up: Tensor  # (2F, D)
-    down: Tensor  # (D, F)
-
-
 class Kept(NamedTuple):
-    """What one mixer leaves for its backward pass; N = B L rows."""
+    """What one mixer leaves for its backward pass; N = B L rows, M as in `packed.py`."""
 
     x: Tensor  # (N, D)
     h: Tensor  # (N, D + ONES) its layer norm, narrow
@@ -65,6 +55,10 @@ class Kept(NamedTuple):
     x1: Tensor  # (N, D) after the time mixer
     h2: Tensor  # (N, D) its layer norm, narrow
     up: Tensor  # (N, 2F) narrow
+    project: Tensor  # this and the next three: `Operands`
+    w_mix: Tensor
+    w_up: Tensor
+    w_down: Tensor
 
 
 class Call(NamedTuple):
@@ -171,7 +165,7 @@ def run(x: Tensor, call: Call, layers: Sequence[MixerWeights], kept: list[Kept] 
     x = x.view(-1, shape[-1])
     h = rows.norm(x, layers[0].norm1, layers[0].norm1_bias, narrow, ONES)
     for n, w in enumerate(layers):
-        weights = operands(w, narrow)
+        weights = pack(w, narrow)
         projected = product(h, weights.project.T)
         decay, budgets, reads = make_decay(gate_logits(projected, w, call), w.theta, call)
         if not call.settings.causal:
@@ -184,23 +178,13 @@ def run(x: Tensor, call: Call, layers: Sequence[MixerWeights], kept: list[Kept] 
         up = product(h2, weights.up.T)
         t = product(rows.swiglu(up), weights.down.T)
         if kept is not None:
-            kept.append(Kept(x, h, projected, decay, budgets, y, *memory, x1, h2, up))
+            kept.append(Kept(x, h, projected, decay, budgets, y, *memory, x1, h2, up, *weights))
         if n + 1 < len(layers):
             following = layers[n + 1]
             x, h = rows.add_norm(x1, t, call.drop(n, 1), following.norm1, following.norm1_bias, narrow, ONES)
         else:
             x = rows.add(x1, t, call.drop(n, 1))
     return x.view(shape)
-
-
-def operands(w: MixerWeights, narrow: torch.dtype) -> Operands:
-    H, D = w.wg.shape
-    columns = 4 * D + -(-H // GATES) * GATES
-    project = w.wq.new_zeros(columns, D + ONES, dtype=narrow)
-    scale = 1 / math.sqrt(D // H)
-    project[: 4 * D + H, :D] = torch.cat([w.wq, w.wk * scale, w.wv, w.wo, w.wg])
-    project[: 4 * D + H, D] = torch.cat([w.bq, w.bk, w.bv, w.bo, w.bg])
-    return Operands(project, w.wm.to(narrow), w.w_up.to(narrow), w.w_down.to(narrow))
 
 
 def split(projected: Tensor, w: MixerWeights, call: Call) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -259,10 +243,11 @@ def backward(
         layer: its number.
 
     Returns:
-        (N, D) gradient of x, (P,) its largest entries, and those of the weights in float32.
+        (N, D) gradient of x, (P,) its largest entries, and those of the weights.
     """
     narrow, heads = call.settings.narrow, w.theta.shape[0]
-    weights, scales = operands(w, narrow), rows.gradient_scales(peaks, narrow)
+    weights = Operands(kept.project, kept.w_mix, kept.w_up, kept.w_down)
+    scales = rows.gradient_scales(peaks, narrow)
     dt = rows.narrow_gradient(g, scales, call.drop(layer, 1), narrow)
     dup, s = rows.swiglu_backward(product(dt, weights.down), kept.up)
     d_down = product(dt.T, s, torch.float32)
@@ -286,17 +271,11 @@ def backward(
     read_rows_backward(q, k, v, kept.decay, memory, dy.view(v.shape), to, call.settings.causal)
     d_theta = gates_backward(logits, w.theta, kept, to.ddecay, dreads, dprojected[:, 4 * w.wm.shape[0] :], call)
 
-    h = kept.h.to(dprojected.dtype)
-    d_project = product(dprojected.T, h, torch.float32)
-    H, D = w.wg.shape
-    dh = product(dprojected, weights.project[:, :D].to(dprojected.dtype))
+    d_project = product(dprojected.T, kept.h.to(dprojected.dtype), torch.float32)
+    dh = product(dprojected, weights.project[:, : w.wm.shape[0]].to(dprojected.dtype))
     at_x = rows.norm_backward(dh, kept.x, w.norm1, at_x1.dx, scales)
-    torch._foreach_mul_([d_down, d_up, d_mix, d_project, d_theta], scales[1])
-    of_q, of_k, of_v, of_o, of_gate, _ = d_project.split([D, D, D, D, H, d_project.shape[0] - 4 * D - H])
-    of_k[:, :D] /= math.sqrt(D // H)
-    pairs = [p for d in (of_q, of_k, of_v, of_o, of_gate) for p in (d[:, :D], d[:, D])]
-    found = [*at_x.affine, *pairs, d_theta, d_mix, *at_x1.affine, d_up, d_down]
-    return at_x.dx, at_x.peaks, MixerWeights(*found)
+    found = Operands(d_project, d_mix, d_up, d_down)
+    return at_x.dx, at_x.peaks, take_apart(found, at_x.affine, at_x1.affine, d_theta, scales, w)
 
 
 def gates_backward(

@@ -62,8 +62,10 @@ def make_plan(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Plan:
     return Plan(B, L, H, K, V, chunk, chunks, _parts(needed, chunks), precision, causal=causal)
 
 
-def _settings(K: int, V: int, precision: str) -> Launch:
-    return LAUNCHES["operator", max(_padded(K), _padded(V)), precision]
+def _settings(K: int, V: int, precision: str, gradients: bool = False) -> Launch:
+    width = max(_padded(K), _padded(V))
+    usual = LAUNCHES["operator", width, precision]
+    return LAUNCHES.get(("operator gradients", width, precision), usual) if gradients else usual
 
 
 def _block(plan: Plan) -> int:
@@ -71,9 +73,9 @@ def _block(plan: Plan) -> int:
     return min(_settings(plan.K, plan.V, plan.precision).block, _padded(plan.V))
 
 
-def _shape(plan: Plan) -> dict[str, int]:
+def _shape(plan: Plan, gradients: bool = False) -> dict[str, int]:
     """What every kernel is compiled for: widths, and the powers of two they are padded to; and how it runs."""
-    settings = _settings(plan.K, plan.V, plan.precision)
+    settings = _settings(plan.K, plan.V, plan.precision, gradients)
     return {
         "K": plan.K, "V": plan.V, "BK": _padded(plan.K), "BV": _block(plan), "T": plan.chunk,
         "num_warps": settings.warps, "num_stages": settings.stages,
@@ -226,7 +228,7 @@ def _causal_gradients_of_rows(
     kernels.chunk_gradients[(plan.B * plan.needed * plan.H,)](
         *_rows(q), *_rows(k), *_rows(v), *_rows(decay), *_rows(dy), *scan, *pulls, *to, *to.row_strides,
         plan.L, plan.H, plan.needed, plan.segments, plan.chunks,
-        **_shape(plan), PRECISION=plan.precision,
+        **_shape(plan, gradients=True), PRECISION=plan.precision,
     )  # fmt: skip
     return dstate
 
@@ -360,7 +362,7 @@ def _whole_gradients_of_rows(
     kernels.whole_gradients[(B * N * H,)](
         *_rows(q), *_rows(k), *_rows(v), *_rows(decay), *_rows(dy), before, total, memory, pull,
         *to[:3], slopes, changes, *to.row_strides, L, H, N,
-        **_shape(plan), PRECISION=plan.precision,
+        **_shape(plan, gradients=True), PRECISION=plan.precision,
     )  # fmt: skip
     later, _ = _sum_before(changes, backwards=True)
     kernels.add_later[(B * N * H,)](slopes, later, final, to.ddecay, L, H, N, T=plan.chunk)
