@@ -24,10 +24,15 @@ from lformer.ops.fused import WIDEST
 from lformer.ops.fused.plan import (
     CAUSAL_HEAD_SIZES,
     HEAD_SIZES,
+    LAYER_HEAD_SIZES,
+    LAYER_STEP,
+    LAYER_WIDEST,
     WIDTHS,
     Affine,
     MixerWeights,
     blocked,
+    layers_blocked,
+    layers_unsupported,
     rounding,
     unsupported,
 )
@@ -44,8 +49,9 @@ class Path(NamedTuple):
     """How a model answers, from the fastest name to the slowest.
 
     "fused model": embedder, mixers and, behind a mean, the head are kernels. "fused mixers": all mixers are one call
-    of kernels, behind the embedder as a module. "fused operator": modules, with the operator as kernels inside.
-    "plain": modules in plain PyTorch.
+    of kernels, behind the embedder as a module. "fused layers": all mixers are one call of products by cuBLAS and of
+    kernels between them, of any width. "fused operator": modules, with the operator as kernels inside. "plain": modules
+    in plain PyTorch.
     """
 
     name: str
@@ -106,11 +112,13 @@ def expected(config: LFormerConfig, training: bool = True) -> Path:
 def choose(model: LFormer, call: Call) -> Path:
     """How `model` answers such a call; the name is "modules" if it is not fused."""
     if call.continued:
-        obstacle: Obstacle | None = Obstacle("a state is carried", "answer whole series in one call")
-    else:
-        obstacle = explain_mixers(model.blocks, call)
-    if obstacle is not None:
+        return Path("modules", "a state is carried", "answer whole series in one call")
+    mixers = model.blocks
+    if (obstacle := _explain_all(mixers, call)) is not None:
         return Path("modules", *obstacle)
+    if (obstacle := _explain_kernels(mixers, call)) is not None:
+        wider = _explain_layers(mixers, call)
+        return Path("fused layers", *obstacle) if wider is None else Path("modules", *wider)
     obstacle = _explain_embedder(model, call)
     return Path("fused model") if obstacle is None else Path("fused mixers", *obstacle)
 
@@ -139,7 +147,17 @@ def _slow_name(mixer: LiquidMixer, call: Call) -> str:
 
 
 def explain_mixers(mixers: Sequence[LiquidMixer], call: Call) -> Obstacle | None:
-    """Why the mixers are not one call of kernels; None if they are."""
+    """Why the mixers are not one call of kernels alone, see `mix`; None if they are."""
+    return _explain_all(mixers, call) or _explain_kernels(mixers, call)
+
+
+def explain_layers(mixers: Sequence[LiquidMixer], call: Call) -> Obstacle | None:
+    """Why the mixers are not one call of products and kernels, see `mix_layers`; None if they can be."""
+    return _explain_all(mixers, call) or _explain_layers(mixers, call)
+
+
+def _explain_all(mixers: Sequence[LiquidMixer], call: Call) -> Obstacle | None:
+    """Why the mixers run as modules, whatever their shape."""
     for mixer in mixers:
         if obstacle := _explain_mixer(mixer, call):
             return obstacle
@@ -161,15 +179,10 @@ def _explain_mixer(mixer: LiquidMixer, call: Call) -> Obstacle | None:
         return Obstacle(f"backend={time.backend!r}", 'backend="auto"')
     if time.backend == "auto" and call.device.type != "cuda":
         return Obstacle(f'it is on {call.device}; backend="auto" fuses on CUDA alone', "move model and batch to a GPU")
-    size = time.width // time.heads
-    if time.backend == "auto" and time.causal and size not in CAUSAL_HEAD_SIZES:
-        return Obstacle(f'causal heads of {size}; "auto" fuses those of {CAUSAL_HEAD_SIZES}', 'backend="fused"')
     if time.output_gate is None or time.gate is None:
         return Obstacle("an ablation takes away the output gate or the rate that the input sets")
     if changed := _changed(mixer):
         return Obstacle(changed, "the kernels know the modules as they are built")
-    if call.queries:
-        return Obstacle("some rows only read", 'answer="series" or "step" has kernels')
     if call.deltas_learn:
         return Obstacle("deltas require a gradient")
     if call.values != time.query.weight.dtype and not call.autocast:
@@ -178,10 +191,36 @@ def _explain_mixer(mixer: LiquidMixer, call: Call) -> Obstacle | None:
         return Obstacle("a compiler sees operators that drop nothing", "dropout=0, or train without torch.compile")
     if not _share(mixer.dropout) < 1:
         return Obstacle("dropout leaves nothing", "dropout below 1")
+    return None
+
+
+def _explain_kernels(mixers: Sequence[LiquidMixer], call: Call) -> Obstacle | None:
+    """Why mixers that could be fused are not kernels alone."""
+    time = mixers[0].liquid
+    size = time.width // time.heads
+    if time.backend == "auto" and time.causal and size not in CAUSAL_HEAD_SIZES:
+        return Obstacle(f'causal heads of {size}; "auto" fuses those of {CAUSAL_HEAD_SIZES}', 'backend="fused"')
+    if call.queries:
+        return Obstacle("some rows only read", 'answer="series" or "step" has faster kernels')
     if obstacle := None if call.assumed else _explain_machine(call):
         return obstacle
     if reason := unsupported(time.width, time.heads, time.causal, time.gate_norm):
         return Obstacle(reason, f'widths {WIDTHS}, heads of {HEAD_SIZES}, "sequence" or causal "prefix" have kernels')
+    return None
+
+
+def _explain_layers(mixers: Sequence[LiquidMixer], call: Call) -> Obstacle | None:
+    """Why mixers that could be fused are not products and kernels."""
+    time = mixers[0].liquid
+    if torch.compiler.is_compiling():
+        return Obstacle("a compiler sees modules and operators", f"widths {WIDTHS} have operators of whole mixers")
+    if not call.assumed and (reason := layers_blocked(call.device, call.empty)):
+        return Obstacle(reason)
+    if call.rows not in ((torch.float32, torch.bfloat16) if call.device.type == "cuda" else (torch.float32,)):
+        return Obstacle(f"rows are {str(call.rows).removeprefix('torch.')}", "float32 and bfloat16 have kernels")
+    if reason := layers_unsupported(time.width, time.heads, time.gate_norm):
+        sizes = f"multiples of {LAYER_STEP} up to {LAYER_WIDEST}, heads of {LAYER_HEAD_SIZES}"
+        return Obstacle(reason, f'widths that are {sizes}, "sequence" or "prefix" have kernels')
     return None
 
 
@@ -319,6 +358,17 @@ def mix(
     rows = x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
     dropping = _dropping(mixers, x.device)
     return stack(rows, deltas, layers, liquid.causal, liquid.gate_norm, lengths, pool, dropping).to(x.dtype)
+
+
+def mix_layers(mixers: Sequence[LiquidMixer], x: Tensor, deltas: Tensor, is_query: Tensor | None = None) -> Tensor:
+    """Mixers that `explain_layers` has nothing against: (B, L, D) -> (B, L, D); is_query (B, L) rows only read."""
+    from lformer.ops.fused.layers import stack  # imports triton
+
+    liquid, layers, device = mixers[0].liquid, [kernel_weights(mixer) for mixer in mixers], x.device.type
+    rows = x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
+    p = _share(mixers[0].dropout)
+    seed = draw_seed(x.device) if p > 0 else None
+    return stack(rows, deltas, layers, liquid.causal, liquid.gate_norm, is_query, p, seed).to(x.dtype)
 
 
 def fill_intervals(model: LFormer, batch: IrregularBatch) -> Tensor | None:

@@ -295,7 +295,9 @@ class LFormer(nn.Module):
             return _finite(self._from_guess(fusion.answer_rows(self, x, deltas, lengths), batch, encoded))
 
         layers: list[LayerState] = []
-        for n, mixer in enumerate(self.blocks):
+        if path == "fused layers":
+            x = fusion.mix_layers(self.blocks, x, deltas, is_query)
+        for n, mixer in enumerate(self.blocks if path == "modules" else ()):
             if return_state or state is not None:
                 x, layer = mixer.scan(x, deltas, state and state.layers[n], lengths=lengths, is_query=is_query)
                 layers.append(layer)

@@ -1,6 +1,7 @@
 """mu held near the trapezoidal rule: the gradient by hand, however a step is made, and nothing at all without it."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,10 +11,11 @@ from torch import Tensor
 
 from lformer import IrregularBatch, LFormer, LFormerConfig, baselines, data, tasks
 from lformer.bench.recipes import recipe
+from lformer.cuda_graphs import capture_step
 from lformer.parts import Share
 from lformer.train import TrainConfig, fit, seeded
 from lformer.train.distributed import World
-from lformer.train.gradients import Gradients
+from lformer.train.gradients import Gradients, loss_of
 
 LAMBDA, TASK = 0.7, tasks.regress_points(2)
 ALONE = World(torch.device("cpu"), 0, 1)
@@ -40,11 +42,10 @@ def gradients(
     model: LFormer, weight: float, replayed: bool = False, **options: Any
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of a batch and what it gave to each parameter."""
-    settings: dict[str, Any] = {"precision": "float64", "replay": replayed, "mu_penalty": weight} | options
+    settings: dict[str, Any] = {"precision": "float64", "mu_penalty": weight} | options
     made, batch = Gradients(model, TASK, ALONE, **settings), uneven(next(model.parameters()).dtype)
     if replayed:  # without CUDA, a step of the recorder's own
-        assert made.recorded is not None
-        loss = made.recorded(batch)
+        loss = capture_step(model, partial(loss_of, TASK, penalty=made.penalty))(batch)
     else:
         loss = made(Share(batch, True))
     return loss, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}

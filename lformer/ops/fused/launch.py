@@ -60,22 +60,17 @@ LAUNCHES: dict[tuple[str, int, str], Launch] = {
     ("read", 32, "tf32"): Launch(block=32, narrowest=32),
     ("read", 32, "bf16"): Launch(block=32, narrowest=32),
     ("read", 64, "tf32"): Launch(rows=128, warps=8, narrowest=16),
-    ("read", 128, "tf32"): Launch(warps=8, keep=0),
-    ("read", 128, "bf16"): Launch(warps=8, keep=1),
-    ("segment", 128, "tf32"): Launch(warps=8),
-    ("segment", 128, "bf16"): Launch(warps=8),
-    ("accumulate", 128, "tf32"): Launch(warps=8),
-    ("accumulate", 128, "bf16"): Launch(warps=8),
     # backwards
-    **{("read_backward", width, p): Launch(rows=128, warps=8) for width in (32, 64, 128) for p in ROUNDED},
-    **{("write_backward", width, p): Launch(rows=128, warps=8) for width in (32, 64, 128) for p in ROUNDED},
-    **{("causal_project", 128, p): Launch(warps=8) for p in ALL},  # else its sums would not fit the registers
+    **{("read_backward", width, p): Launch(rows=128, warps=8) for width in (32, 64) for p in ROUNDED},
+    **{("write_backward", width, p): Launch(rows=128, warps=8) for width in (32, 64) for p in ROUNDED},
     # The operator, by the larger of K and V, rounded up to a power of two. A warp has 16 rows of a chunk: with more
     # than 4 of them some would do the work of others again.
     **{("operator", 16, p): Launch(block=16, stages=2) for p in ALL},
     **{("operator", 32, p): Launch(block=32, stages=2) for p in ALL},
     **{("operator", 64, p): Launch(block=32) for p in ALL},
     **{("operator", 128, p): Launch(block=32) for p in ALL},
+    # What its gradients hold at once does not fit the registers of 4 warps.
+    **{("operator gradients", width, p): Launch(block=32, warps=8) for width in (64, 128) for p in ALL},
 }
 DEFAULT = Launch()
 
@@ -106,6 +101,11 @@ def row_counts(plan: Plan) -> tuple[int, int, int]:
 
 def per_segment(x: Tensor, plan: Plan, *shape: int) -> Tensor:
     return x.new_empty(plan.B, plan.segments, *shape, dtype=torch.float32)
+
+
+def row_stride(x: Tensor) -> int:
+    """Between rows of x (B, L, ·) whose series follow each other; the stride of an axis of one entry means nothing."""
+    return x.stride(1) if x.shape[1] > 1 else x.stride(0)
 
 
 def power_of_two(n: int) -> int:

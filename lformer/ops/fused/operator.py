@@ -4,22 +4,26 @@ Naive form: `ops.reference`; in plain PyTorch `ops.parallel`. The kernels are in
 
 `torch.compile` sees custom operators; an eager call goes around them, for their checks take longer than small kernels.
 Deterministic: no atomics, and sums over programs are taken in a fixed order that does not depend on the batch.
+
+`read_rows` and `read_rows_backward` are the same passes without autograd, from an empty memory, for `layers.py`.
 """
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 from torch.library import custom_op
 
 from lformer.ops.fused import operator_kernels as kernels
-from lformer.ops.fused.launch import LAUNCHES, Launch, power_of_two
+from lformer.ops.fused.launch import LAUNCHES, Launch, power_of_two, row_stride
 from lformer.ops.fused.plan import Plan, interpreted
 from lformer.ops.precision import tf32_allowed
 
 Launched = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # by each of the four passes
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 # Triton 3.6 compiles a causal chunk of 64 rows in bfloat16 to wrong numbers and wrong addresses on Hopper; with 32 rows
@@ -58,8 +62,10 @@ def make_plan(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Plan:
     return Plan(B, L, H, K, V, chunk, chunks, _parts(needed, chunks), precision, causal=causal)
 
 
-def _settings(K: int, V: int, precision: str) -> Launch:
-    return LAUNCHES["operator", max(_padded(K), _padded(V)), precision]
+def _settings(K: int, V: int, precision: str, gradients: bool = False) -> Launch:
+    width = max(_padded(K), _padded(V))
+    usual = LAUNCHES["operator", width, precision]
+    return LAUNCHES.get(("operator gradients", width, precision), usual) if gradients else usual
 
 
 def _block(plan: Plan) -> int:
@@ -67,9 +73,9 @@ def _block(plan: Plan) -> int:
     return min(_settings(plan.K, plan.V, plan.precision).block, _padded(plan.V))
 
 
-def _shape(plan: Plan) -> dict[str, int]:
+def _shape(plan: Plan, gradients: bool = False) -> dict[str, int]:
     """What every kernel is compiled for: widths, and the powers of two they are padded to; and how it runs."""
-    settings = _settings(plan.K, plan.V, plan.precision)
+    settings = _settings(plan.K, plan.V, plan.precision, gradients)
     return {
         "K": plan.K, "V": plan.V, "BK": _padded(plan.K), "BV": _block(plan), "T": plan.chunk,
         "num_warps": settings.warps, "num_stages": settings.stages,
@@ -106,13 +112,13 @@ def _rows(x: Tensor) -> tuple[Any, ...]:
     return x, *x.stride()[:3]
 
 
-def _on_its_device(launch: Callable[..., Launched]) -> Callable[..., Launched]:
+def _on_its_device(launch: Callable[P, T]) -> Callable[P, T]:
     """Kernels start on the current device; this makes it that of the first operand."""
 
     @wraps(launch)
-    def run(*operands: Tensor) -> Launched:
+    def run(*operands: P.args, **options: P.kwargs) -> T:
         with torch.cuda.device_of(operands[0]):
-            return launch(*operands)
+            return launch(*operands, **options)
 
     return run
 
@@ -120,6 +126,26 @@ def _on_its_device(launch: Callable[..., Launched]) -> Callable[..., Launched]:
 def _empty(like: Tensor, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """What a kernel will fill."""
     return torch.empty(shape, dtype=dtype, device=like.device)
+
+
+class RowGradients(NamedTuple):
+    """Where gradients of rows go.
+
+    Those of q and k are as far apart, from series to series as from row to row; heads lie beside each other.
+    """
+
+    dq: Tensor  # (B, L, H, K)
+    dk: Tensor  # (B, L, H, K)
+    dv: Tensor  # (B, L, H, V)
+    ddecay: Tensor  # (B, L, H), contiguous
+
+    @property
+    def row_strides(self) -> tuple[int, int]:
+        return row_stride(self.dq), row_stride(self.dv)
+
+
+def _row_gradients(*operands: Tensor) -> RowGradients:
+    return RowGradients(*(_empty(x, *x.shape, dtype=x.dtype) for x in operands))
 
 
 # --- causal ---
@@ -188,19 +214,23 @@ def causal_backward(
     dfinal: Tensor,
 ) -> Launched:
     """Gradients of q, k, v, decay and state."""
+    to = _row_gradients(q, k, v, decay)
+    dstate = _causal_gradients_of_rows(q, k, v, decay, Scan(inside, since, starts), dy, dfinal, to)
+    return *to, dstate
+
+
+def _causal_gradients_of_rows(
+    q: Tensor, k: Tensor, v: Tensor, decay: Tensor, scan: Scan, dy: Tensor, dfinal: Tensor, to: RowGradients
+) -> Tensor:
+    """Fills `to`; returns the gradient of the state."""
     plan = make_plan(q, k, v, causal=True)
     pulls, dstate = _scan(q, dy, decay, dfinal, plan, backwards=True)
-    dq, dk, dv, ddecay = _row_gradients(q, k, v, decay)
     kernels.chunk_gradients[(plan.B * plan.needed * plan.H,)](
-        *_rows(q), *_rows(k), *_rows(v), *_rows(decay), *_rows(dy), inside, since, starts, *pulls, dq, dk, dv, ddecay,
+        *_rows(q), *_rows(k), *_rows(v), *_rows(decay), *_rows(dy), *scan, *pulls, *to, *to.row_strides,
         plan.L, plan.H, plan.needed, plan.segments, plan.chunks,
-        **_shape(plan), PRECISION=plan.precision,
+        **_shape(plan, gradients=True), PRECISION=plan.precision,
     )  # fmt: skip
-    return dq, dk, dv, ddecay, dstate
-
-
-def _row_gradients(*operands: Tensor) -> tuple[Tensor, ...]:
-    return tuple(_empty(x, *x.shape, dtype=x.dtype) for x in operands)
+    return dstate
 
 
 causal_backward_operator = custom_op("lformer::causal_attention_backward", causal_backward, mutates_args=())
@@ -229,18 +259,32 @@ def _(
 def whole_forward(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor) -> Launched:
     """Output, final state, memory relative to the middle, and the exponents: before each chunk and in total."""
     plan = make_plan(q, k, v, causal=False)
-    B, L, H, N = plan.B, plan.L, plan.H, plan.needed
-    totals = _empty(q, B, N, H, dtype=torch.float64)
-    kernels.sum_chunks[(B * H * _parts(N, GROUP),)](*_rows(decay), totals, L, H, N, T=plan.chunk, GROUP=GROUP)
-    before, total = _sum_before(totals, backwards=False)
+    before, total = _exponents(decay, plan)
     fade = _fade(total)
     memory = fade * state.contiguous() + _sum(k, v, decay, before, total, plan, backwards=False)
-    y = _empty(q, B, L, H, plan.V, dtype=v.dtype)
+    y = _read_whole(q, decay, before, total, memory, plan, v.dtype)
+    return y, fade * memory, memory, before, total
+
+
+def _exponents(decay: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
+    """(B, L, H) -> decay before each chunk, (B, N, H), and in total, (B, H)"""
+    B, H, N = plan.B, plan.H, plan.needed
+    totals = _empty(decay, B, N, H, dtype=torch.float64)
+    kernels.sum_chunks[(B * H * _parts(N, GROUP),)](*_rows(decay), totals, plan.L, H, N, T=plan.chunk, GROUP=GROUP)
+    return _sum_before(totals, backwards=False)
+
+
+def _read_whole(
+    q: Tensor, decay: Tensor, before: Tensor, total: Tensor, memory: Tensor, plan: Plan, dtype: torch.dtype
+) -> Tensor:
+    """-> (B, L, H, V)"""
+    B, L, H, N = plan.B, plan.L, plan.H, plan.needed
+    y = _empty(q, B, L, H, plan.V, dtype=dtype)
     kernels.read_whole[(B * N * H,)](
         *_rows(q), *_rows(decay), before, total, memory, y, L, H, N,
         **_shape(plan), PRECISION=plan.precision,
     )  # fmt: skip
-    return y, fade * memory, memory, before, total
+    return y
 
 
 def _sum_before(x: Tensor, backwards: bool) -> tuple[Tensor, Tensor]:
@@ -291,21 +335,37 @@ def whole_backward(
     dfinal: Tensor,
 ) -> Launched:
     """Gradients of q, k, v, decay and state."""
-    plan = make_plan(q, k, v, causal=False)
-    B, L, H, N = plan.B, plan.L, plan.H, plan.needed
+    plan, to = make_plan(q, k, v, causal=False), _row_gradients(q, k, v, decay)
     fade = _fade(total)
     pull = fade * dfinal.contiguous() + _sum(q, dy, decay, before, total, plan, backwards=True)
-    dq, dk, dv, ddecay = _row_gradients(q, k, v, decay)
+    final = (dfinal.double() * (fade * memory).double()).sum(dim=(-2, -1))  # <dS_L, S_L>
+    _whole_gradients_of_rows(q, k, v, decay, (memory, before, total), dy, pull, final, plan, to)
+    return *to, fade * pull
+
+
+def _whole_gradients_of_rows(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor,
+    kept: tuple[Tensor, Tensor, Tensor],
+    dy: Tensor,
+    pull: Tensor,
+    final: Tensor,
+    plan: Plan,
+    to: RowGradients,
+) -> None:
+    """Fills `to`, from the gradient of the memory, `pull` (B, H, K, V), and <dS_L, S_L>, `final` (B, H)."""
+    B, L, H, N = plan.B, plan.L, plan.H, plan.needed
+    memory, before, total = kept
     slopes, changes = _empty(q, B, L, H), _empty(q, B, N, H, dtype=torch.float64)
     kernels.whole_gradients[(B * N * H,)](
         *_rows(q), *_rows(k), *_rows(v), *_rows(decay), *_rows(dy), before, total, memory, pull,
-        dq, dk, dv, slopes, changes, L, H, N,
-        **_shape(plan), PRECISION=plan.precision,
+        *to[:3], slopes, changes, *to.row_strides, L, H, N,
+        **_shape(plan, gradients=True), PRECISION=plan.precision,
     )  # fmt: skip
     later, _ = _sum_before(changes, backwards=True)
-    final = (dfinal.double() * (fade * memory).double()).sum(dim=(-2, -1))  # <dS_L, S_L>
-    kernels.add_later[(B * N * H,)](slopes, later, final, ddecay, L, H, N, T=plan.chunk)
-    return dq, dk, dv, ddecay, fade * pull
+    kernels.add_later[(B * N * H,)](slopes, later, final, to.ddecay, L, H, N, T=plan.chunk)
 
 
 whole_backward_operator = custom_op("lformer::whole_attention_backward", whole_backward, mutates_args=())
@@ -325,6 +385,50 @@ def _(
 ) -> Launched:
     dq, dk, dv, ddecay = _row_gradients(q, k, v, decay)
     return dq, dk, dv, ddecay, _empty(q, *dfinal.shape)
+
+
+# --- without autograd, from an empty memory ---
+
+
+@_on_its_device
+def read_rows(
+    q: Tensor, k: Tensor, v: Tensor, decay: Tensor, causal: bool
+) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+    """(B, L, H, V) like v, and what `read_rows_backward` wants. Not causal, a series has more than one row."""
+    if causal:
+        y, _, *scan = causal_forward(q, k, v, decay, _empty_memory(q, v))
+        return y, Scan(*scan)
+    plan = make_plan(q, k, v, causal=False)
+    before, total = _exponents(decay, plan)
+    memory = _sum(k, v, decay, before, total, plan, backwards=False)
+    return _read_whole(q, decay, before, total, memory, plan, v.dtype), (memory, before, total)
+
+
+@_on_its_device
+def read_rows_backward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor,
+    kept: tuple[Tensor, Tensor, Tensor],
+    dy: Tensor,
+    to: RowGradients,
+    causal: bool,
+) -> None:
+    """Fills `to` from the gradient of the rows that were read, dy (B, L, H, V)."""
+    if causal:
+        _causal_gradients_of_rows(q, k, v, decay, Scan(*kept), dy, _empty_memory(q, v), to)
+        return
+    plan = make_plan(q, k, v, causal=False)
+    pull = _sum(q, dy, decay, kept[1], kept[2], plan, backwards=True)
+    final = q.new_zeros(plan.B, plan.H, dtype=torch.float64)
+    _whole_gradients_of_rows(q, k, v, decay, kept, dy, pull, final, plan, to)
+
+
+def _empty_memory(q: Tensor, v: Tensor) -> Tensor:
+    """(B, H, K, V)"""
+    B, _, H, K = q.shape
+    return q.new_zeros(B, H, K, v.shape[-1], dtype=torch.float32)
 
 
 # --- what autograd keeps and calls ---

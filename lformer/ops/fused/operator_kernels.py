@@ -215,12 +215,14 @@ def chunk_gradients(
     dy, g_b, g_l, g_h,
     inside, since, starts,
     later, until, stops,
-    dq, dk, dv, ddecay,
+    dq, dk, dv, ddecay, key_row, value_row,
     L, H, N, S, CHUNKS,
     K: tl.constexpr, V: tl.constexpr, T: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One chunk: all its gradients, from the memory S before it and the gradient R of the memory after it.
+
+    Rows of dq and dk are `key_row` numbers apart, those of dv `value_row`; heads lie beside each other.
 
     The part <R_n, S_{n-1}> of the decay's gradient is summed over what crosses row n: writes before it that are read
     at it or later. Differences of sums over all rows would be shorter, but leave rounding where nothing crosses.
@@ -231,7 +233,9 @@ def chunk_gradients(
     start = chunk * T
     v += series * v_b + head * v_h
     dy += series * g_b + head * g_h
-    dv += (series * L * H + head) * V
+    dq += series * L * key_row + head * K
+    dk += series * L * key_row + head * K
+    dv += series * L * value_row + head * V
 
     d = capped(load_row(decay + series * d_b + head * d_h, start, d_l, L, T))
     total = tl.sum(d.to(tl.float64))
@@ -257,7 +261,7 @@ def chunk_gradients(
         across += tl.sum(memory * pull)
         ahead = dot(keys, pull, PRECISION) * to_end[:, None]
         ahead = dot_add(tl.trans(scores), output, ahead, PRECISION)
-        store_block(dv, start, H * V, L, first, ahead * w[:, None], V, T, BV)
+        store_block(dv, start, value_row, L, first, ahead * w[:, None], V, T, BV)
 
     past *= from_start[:, None]
     future *= to_end[:, None]
@@ -275,8 +279,8 @@ def chunk_gradients(
     future = dot_add(tl.trans(pulls), queries, future, PRECISION)
     written = tl.sum(keys.to(tl.float32) * future, 1)  # k_n R_n v_n
     slope = tl.exp(-d) * written - (fade(total) * across + inner + outer)
-    store_block(dq + (series * L * H + head) * K, start, H * K, L, 0, past, K, T, BK)
-    store_block(dk + (series * L * H + head) * K, start, H * K, L, 0, future * w[:, None], K, T, BK)
+    store_block(dq, start, key_row, L, 0, past, K, T, BK)
+    store_block(dk, start, key_row, L, 0, future * w[:, None], K, T, BK)
     store_row(ddecay + series * L * H + head, start, H, L, slope, T)
 
 
@@ -383,12 +387,12 @@ def whole_gradients(
     decay, d_b, d_l, d_h,
     dy, g_b, g_l, g_h,
     before, total, memory, pull,
-    dq, dk, dv, slopes, sums,
+    dq, dk, dv, slopes, sums, key_row, value_row,
     L, H, N,
     K: tl.constexpr, V: tl.constexpr, T: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One chunk: the gradients of its rows, from M and its gradient.
+    """One chunk: the gradients of its rows, from M and its gradient; `key_row`, `value_row` as in `chunk_gradients`.
 
     Of the decay's gradient, e^{-decay_n} k_n R v_n + Σ_{m>=n} (w_m k_m R v_m - dy_m·y_m), the part within the chunk
     goes to `slopes` (B, L, H) and the sum over the chunk to `sums` (B, N, H).
@@ -398,7 +402,9 @@ def whole_gradients(
     start = chunk * T
     v += series * v_b + head * v_h
     dy += series * g_b + head * g_h
-    dv += (series * L * H + head) * V
+    dq += series * L * key_row + head * K
+    dk += series * L * key_row + head * K
+    dv += series * L * value_row + head * V
     memory += (series * H + head) * K * V
     pull += (series * H + head) * K * V
 
@@ -416,11 +422,11 @@ def whole_gradients(
         past = dot_add(output, tl.trans(load_square(memory, first, K, V, BK, BV)), past, PRECISION)
         future = dot_add(values, tl.trans(pulled), future, PRECISION)
         ahead = dot(keys, pulled, PRECISION) * (writing * w)[:, None]
-        store_block(dv, start, H * V, L, first, ahead, V, T, BV)
+        store_block(dv, start, value_row, L, first, ahead, V, T, BV)
     past *= reading[:, None]
     future *= writing[:, None]
-    store_block(dq + (series * L * H + head) * K, start, H * K, L, 0, past, K, T, BK)
-    store_block(dk + (series * L * H + head) * K, start, H * K, L, 0, future * w[:, None], K, T, BK)
+    store_block(dq, start, key_row, L, 0, past, K, T, BK)
+    store_block(dk, start, key_row, L, 0, future * w[:, None], K, T, BK)
 
     written = tl.sum(keys.to(tl.float32) * future, 1)
     read = tl.sum(queries.to(tl.float32) * past, 1)

@@ -12,11 +12,13 @@ from torch import Tensor
 from lformer.ops import checks
 from lformer.ops.precision import tf32_allowed
 
-# Kernels and launch settings for 128 exist too, and are right on short series. On long ones they end with an illegal
-# memory access on an H200, so this width takes the plain path until that is found.
+# Of the mixers whose kernels make everything from one tile of rows in registers; wider ones take `layers.py`.
 WIDTHS = (32, 64)
 HEAD_SIZES = (16, 32, 64)
 CAUSAL_HEAD_SIZES = (16,)  # those of a causal mixer that have run on long series on a GPU: "auto" takes no others
+# Of fused layers: every multiple of LAYER_STEP up to LAYER_WIDEST, as rows of products begin at wide addresses then.
+LAYER_STEP, LAYER_WIDEST = 16, 512
+LAYER_HEAD_SIZES = (8, 16, 32, 64, 128)
 CHUNK = 64  # rows; a multiple of what a tensor core takes
 # Wanted per launch: two or one for each multiprocessor of an H200.
 PROGRAMS = {"bf16": 264, "tf32": 132, "ieee": 132}
@@ -152,8 +154,24 @@ def unsupported(D: int, H: int, causal: bool, norm: str) -> str:
     return ""
 
 
+def layers_unsupported(D: int, H: int, norm: str) -> str:
+    """Why a mixer of this shape has no fused layers; empty if it has."""
+    if D % LAYER_STEP or D > LAYER_WIDEST or D // H not in LAYER_HEAD_SIZES:
+        return f"width {D} with heads of {D // H}"
+    return f'gate_norm="{norm}"' if norm == "none" else ""
+
+
 def blocked(device: torch.device, empty: bool) -> str:
     """Why no kernel of the fused mixer can be launched there, whatever it does; empty if one can."""
+    if reason := layers_blocked(device, empty):
+        return reason
+    if device.type == "cuda" and _shared_memory(device) < SHARED_MEMORY:
+        return f"its kernels need a GPU with {SHARED_MEMORY} bytes of shared memory per block"
+    return ""
+
+
+def layers_blocked(device: torch.device, empty: bool) -> str:
+    """As `blocked`, of fused layers, which need less."""
     if not _has_triton:
         return "triton is not installed"
     if device.type != "cuda" and not interpreted():
@@ -165,8 +183,8 @@ def blocked(device: torch.device, empty: bool) -> str:
     # A compiler cannot look at this stack and takes it for not empty.
     if not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None:
         return "torch.func cannot transform it"
-    if device.type == "cuda" and _shared_memory(device) < SHARED_MEMORY:
-        return f"its kernels need a GPU with {SHARED_MEMORY} bytes of shared memory per block"
+    if device.type == "cuda" and torch.cuda.get_device_properties(device).major < 8:
+        return "its kernels need a GPU of compute capability 8.0 or newer"
     return ""
 
 

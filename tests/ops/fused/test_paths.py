@@ -233,16 +233,13 @@ def test_hooks_on_a_mixer_still_run() -> None:
 
 
 @torch.no_grad()
-def test_states_and_queries_keep_the_plain_path(device: str) -> None:
+def test_states_keep_the_plain_path(device: str) -> None:
     model, plain = models(causal=True, gate_norm="prefix", answer="step")
     batch = irregular_batch(L=8, dtype=torch.float32).to(device)
     model.float().to(device)
     y, state = model(batch, return_state=True)
     assert torch.allclose(y, plain.float().to(device)(batch), atol=1e-4)
     assert model.explain(batch, state) == ("fused operator", "a state is carried", "answer whole series in one call")
-    asking, _ = models(answer="query")
-    asking.float().to(device)
-    assert "read" in asking.explain(batch.with_queries(batch.times[:, :2])).reason
 
 
 @torch.no_grad()
