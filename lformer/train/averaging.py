@@ -39,7 +39,8 @@ class AveragedWeights:
             return
         # One number for each weight: with a single number on the device every weight would be a launch of its own.
         torch._foreach_zero_(self._room)
-        torch._foreach_add_(self._room, share.to(self._room[0].dtype))
+        # By its full name: `torch._foreach_add_` would take a tensor of one number for a number, and wait for it.
+        torch.ops.aten._foreach_add_.Tensor(self._room, share.to(self._room[0].dtype))
         torch._foreach_lerp_(self._means, self._parameters, weights=self._room)
 
     @contextmanager
