@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
-from helpers import irregular_arrays, irregular_batch, relative_error
+from helpers import irregular_arrays, irregular_batch, relative_error, require_close
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -51,28 +51,40 @@ def around(times: Tensor, lengths: Tensor, seed: int, count: int = 9) -> Tensor:
 # --- the definition ---
 
 
+def both_ways(layer: TimeReadOut, seed: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    """By the module, and by the loop: uneven times with ties, ragged lengths, queries anywhere."""
+    values, times, lengths = irregular_arrays(3, 12, 8, seed)
+    values = values.nan_to_num().to(dtype)
+    times = (times - times[:, :1]).mul(2**4).round() / 2**14  # exact in float32, too, as are all differences
+    queries = around(times, lengths, seed).mul(2**14).round() / 2**14
+    g = torch.Generator().manual_seed(seed)
+    first = torch.rand(3, generator=g).double() + 0.1
+    asked = torch.randn(3, 9, 8, generator=g, dtype=torch.float64).to(dtype)
+    deltas = torch.cat([first[:, None], times.diff(dim=1)], 1) * (torch.arange(12) < lengths[:, None])
+    merged = merge(times, deltas.to(dtype), lengths, queries, ahead=not layer.causal)
+    found, _ = layer(merged.arrange(values, asked), merged)
+    by_loop = [
+        one_series(layer, values[b, :n], asked[b], times[b, :n], queries[b], first[b])
+        for b, n in enumerate(lengths.tolist())
+    ]
+    return found, torch.stack(by_loop)
+
+
+def layer_of(causal: bool, norm: str, seed: int) -> TimeReadOut:
+    torch.manual_seed(seed)
+    layer = TimeReadOut(8, 2, causal=causal, gate_norm=norm).double()  # type: ignore[arg-type]
+    torch.nn.init.normal_(layer.log_budgets)
+    return layer
+
+
 @pytest.mark.parametrize("norm", ["sequence", "prefix", "none"])
 @pytest.mark.parametrize("causal", [False, True])
 @given(seed=st.integers(0, 10**6))
 @settings(SETTINGS, max_examples=3)
 def test_the_module_is_its_formulas(causal: bool, norm: str, seed: int) -> None:
-    """Uneven times with ties, ragged lengths, queries anywhere; answers and gradients."""
-    values, times, lengths = irregular_arrays(3, 12, 8, seed)
-    times, values = times / 1e3, values.nan_to_num()
-    queries = around(times, lengths, seed)
-    torch.manual_seed(seed)
-    layer = TimeReadOut(8, 2, causal=causal, gate_norm=norm).double()
-    torch.nn.init.normal_(layer.log_budgets)
-    first = torch.rand(3).double() + 0.1
-    deltas = torch.cat([first[:, None], times.diff(dim=1)], 1) * (torch.arange(12) < lengths[:, None])
-    merged = merge(times, deltas, lengths, queries, ahead=not causal)
-    asked = torch.randn(3, 9, 8, dtype=torch.float64)
-
-    found, _ = layer(merged.arrange(values, asked), merged)
-    expected = torch.stack([
-        one_series(layer, values[b, :n], asked[b], times[b, :n], queries[b], first[b], causal)
-        for b, n in enumerate(lengths.tolist())
-    ])  # fmt: skip
+    """Answers and gradients."""
+    layer = layer_of(causal, norm, seed)
+    found, expected = both_ways(layer, seed)
     assert relative_error(found, expected) < TIGHT
     wanted = list(layer.parameters())
     slopes, by_hand = (torch.autograd.grad(y.sin().sum(), wanted) for y in (found, expected))
@@ -80,20 +92,38 @@ def test_the_module_is_its_formulas(causal: bool, norm: str, seed: int) -> None:
         assert relative_error(slope, right, scale=float(max(g.abs().max() for g in by_hand))) < TIGHT
 
 
+@pytest.mark.parametrize("norm", ["sequence", "prefix", "none"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_float32_is_as_exact_as_the_loop(causal: bool, norm: str) -> None:
+    layer = layer_of(causal, norm, seed=1)
+    _, exact = both_ways(layer, seed=1)
+    found, plain = both_ways(layer.float(), seed=1, dtype=torch.float32)
+    require_close(found.detach(), plain.detach(), exact.detach())
+
+
+def test_mixed_precision_changes_a_few_digits_alone() -> None:
+    model, batch = build().float(), irregular_batch(dtype=torch.float32)
+    asked = batch.with_queries(batch.times[:, 2:9] + 0.01)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = model(asked)
+    assert relative_error(mixed.float(), model(asked)) < 0.05
+
+
 def one_series(
-    layer: TimeReadOut, rows: Tensor, asked: Tensor, times: Tensor, queries: Tensor, first: Tensor, causal: bool
+    layer: TimeReadOut, rows: Tensor, asked: Tensor, times: Tensor, queries: Tensor, first: Tensor
 ) -> Tensor:
     """(L, D), (Q, D) -> (Q, D): every head and budget by the definition, side by side, then mixed."""
+    clock = (times.to(rows.dtype), queries.to(rows.dtype), first.to(rows.dtype))
     q = layer.query(layer.norm(asked)).unflatten(-1, (2, 4))
     k, v = (project(layer.norm(rows)).unflatten(-1, (2, 4)) for project in (layer.key, layer.value))
     read = [
-        by_definition(q[:, h], k[:, h], v[:, h], times, queries, first, budget, layer.gate_norm)
+        by_definition(q[:, h], k[:, h], v[:, h], *clock, budget, layer.gate_norm)
         for h in range(2)
         for budget in layer.log_budgets[h].exp()
     ]
     past = torch.cat([y[:, :4] for y in read], dim=-1)
     future = torch.cat([y[:, 4:] for y in read], dim=-1)
-    return layer.mix(past if causal else torch.cat([past, future], dim=-1))
+    return layer.mix(past if layer.causal else torch.cat([past, future], dim=-1))
 
 
 def test_near_rows_count_for_a_large_budget_and_all_for_a_small_one() -> None:
