@@ -1,6 +1,5 @@
 """Members of an ensemble side by side on a GPU: each a thread and a stream, the same models as one after the other."""
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -66,33 +65,6 @@ def test_a_gpu_has_as_many_as_do_not_fill_it(
 
     some = [training.Member(None, Series(), settings, n) for n in range(members)]  # type: ignore[arg-type]
     assert training._at_once(some) == expected
-
-
-def test_a_thread_that_records_is_alone_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And whoever does something for the first time waits until it has ended."""
-    inside, most = [0], [0]
-    begun = threading.Barrier(4)
-
-    class Work:
-        def __enter__(self) -> None:
-            inside[0] += 1
-            most[0] = max(most[0], inside[0])
-
-        def __exit__(self, *_: object) -> None:
-            inside[0] -= 1
-
-    def work() -> None:
-        begun.wait()
-        for _ in range(200):
-            with recording.one_at_a_time, Work():
-                pass
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert most == [1]
 
 
 # --- on a GPU ---
