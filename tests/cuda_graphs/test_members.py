@@ -77,7 +77,7 @@ on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA 
 @pytest.mark.usefixtures("ordinary_kernels")
 @pytest.mark.parametrize("kind", [LFormerClassifier, LFormerForecaster])
 def test_on_a_gpu_members_train_side_by_side(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    streams, real = set(), training.fit
+    streams, real, rounding = set(), training.fit, torch.get_float32_matmul_precision()
 
     def watched(*args: Any, **kwargs: Any) -> Any:
         streams.add(torch.cuda.current_stream().cuda_stream)
@@ -86,7 +86,7 @@ def test_on_a_gpu_members_train_side_by_side(kind: Any, monkeypatch: pytest.Monk
     monkeypatch.setattr(training, "fit", watched)
     beside = fitted(kind, None, monkeypatch, device="gpu", dropout=0.0)
     assert len(streams) == 4
-    assert torch.get_float32_matmul_precision() == "highest"
+    assert torch.get_float32_matmul_precision() == rounding
     after = fitted(kind, 1, monkeypatch, device="gpu", dropout=0.0)
     require_same(beside, after, 0.05)
 
