@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -20,6 +20,7 @@ from typing import IO, Any, NoReturn
 
 import torch
 
+from lformer.bench import mps
 from lformer.bench.records import Cell, Record, cell_fields
 
 GRACE = 10.0  # seconds that a process which is asked to end has before it is killed
@@ -53,6 +54,7 @@ class Settings:
         root, time_limit, device, log: as in `lformer.bench.run.run`.
         address: of a Ray cluster, or "auto" for the one of this machine; None starts one. For the engine `ray` alone.
         gpu_share: of a GPU that a cell takes there, where the cluster has any.
+        mps: processes share GPUs by NVIDIA's Multi-Process Service, started for the grid; `local` alone.
     """
 
     root: Path
@@ -61,6 +63,7 @@ class Settings:
     log: str = "none"
     address: str | None = None
     gpu_share: float = 1 / 8
+    mps: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.gpu_share <= 1:
@@ -76,14 +79,28 @@ def local(cells: Sequence[Cell], settings: Settings, workers: int | None = None)
     Args:
         cells: what to run.
         settings: with what.
-        workers: processes at a time; one per GPU, or one on a machine without, if None.
+        workers: processes at a time; if None one per GPU, with `settings.mps` eight, but no more than there are cores;
+            or one on a machine without.
 
     Yields:
         What happens, as it happens: "running" with a word on the progress and "warning" any number of times, then how
         it ended. Whoever stops listening ends the processes too; their cells can be resumed.
     """
-    gpus = torch.cuda.device_count() if settings.device != "cpu" else 0
-    workers = workers or max(1, gpus)
+    gpus = gpus_for(settings.device)
+    alone: AbstractContextManager[dict[str, str]] = nullcontext({})
+    with mps.served() if settings.mps and gpus else alone as served:
+        most = min(mps.PER_GPU * gpus, os.cpu_count() or 1) if settings.mps else gpus
+        yield from _local(cells, settings, workers or max(1, most), gpus, served)
+
+
+def gpus_for(device: str) -> int:
+    """GPUs of this machine that such a run may use."""
+    return torch.cuda.device_count() if device != "cpu" else 0
+
+
+def _local(
+    cells: Sequence[Cell], settings: Settings, workers: int, gpus: int, served: dict[str, str]
+) -> Iterator[Outcome]:
     slots: SimpleQueue[int] = SimpleQueue()
     events: SimpleQueue[Outcome] = SimpleQueue()
     processes = _Processes()
@@ -92,7 +109,7 @@ def local(cells: Sequence[Cell], settings: Settings, workers: int | None = None)
 
     def work(cell: Cell) -> None:
         slot = slots.get()
-        environment = _environment(slot % gpus if gpus else None, workers)
+        environment = _environment(slot % gpus if gpus else None, workers) | served
         try:
             events.put(_run(cell, settings, environment, processes, events.put))
         except Exception as error:  # whatever it was, the grid goes on and lists it

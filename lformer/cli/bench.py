@@ -103,7 +103,12 @@ def run(
         ),
     ] = None,
     time_limit: Annotated[float | None, typer.Option(help="Seconds per cell, after which it is OOT.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes at a time; one per GPU if not given.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes at a time; one per GPU if not given, or eight with --mps.")
+    ] = None,
+    mps: Annotated[
+        bool, typer.Option("--mps", help="Start NVIDIA's Multi-Process Service for processes that share a GPU.")
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
     engine: EngineName = "local",
     address: Address = None,
@@ -117,14 +122,21 @@ def run(
     is at work on some, 130 and 143 stopped by Ctrl-C and SIGTERM: the same command goes on from there.
     """
     from lformer.bench import grid
-    from lformer.bench.engine import exit_on_signals
+    from lformer.bench.engine import exit_on_signals, gpus_for
+    from lformer.bench.mps import hint
 
     with clear_errors():
         cells = grid.cells(
             datasets=_names(dataset), models=_names(model), seeds=grid.seeds(seeds), tasks=_names(task or ""),
             ablations=_names(ablation), variants=_names(variant), split=split, scaling=scaling, epochs=epochs,
         )  # fmt: skip
-        settings = _settings(engine, address, gpu_share, root=out, time_limit=time_limit, device=device, log=log)
+        if mps and engine != "local":
+            raise ValueError(f"--mps is for processes of this machine, --engine local; got --engine {engine}.")
+        settings = _settings(
+            engine, address, gpu_share, root=out, time_limit=time_limit, device=device, log=log, mps=mps
+        )  # fmt: skip
+        if engine == "local" and (words := hint(workers, gpus_for(device), mps)):
+            console.print(words, highlight=False)
         try:
             with exit_on_signals(), closing(grid.run(cells, settings, engine, workers)) as outcomes:
                 ended = _watched(outcomes, len(cells))

@@ -11,6 +11,7 @@ from torch import nn
 from lformer.batch import IrregularBatch, Source
 from lformer.cuda_graphs import recording
 from lformer.cuda_graphs.recording import Recordings, fill
+from lformer.cuda_graphs.turns import turns
 
 T = TypeVar("T")
 
@@ -36,7 +37,7 @@ class CapturedAnswers(Generic[T]):
         device = next(self._model.parameters()).device
         found = self._graphs.while_there_is_room(batch, device) if recording.can_replay(batch, device) else None
         if found is None:
-            with recording.one_at_a_time:
+            with turns.recording():
                 return self._work(batch)
         fill(found.inputs, batch)
         found.replay()

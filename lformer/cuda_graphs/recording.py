@@ -6,21 +6,19 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from threading import RLock, local
+from functools import partial
+from threading import local
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from lformer.batch import Source
+from lformer.cuda_graphs.turns import turns
 from lformer.draws import generator_on
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Source)
-
-# Held by a thread that records, as a process can make one recording at a time, or does something for the first time:
-# kernels that it compiles are there for the next one.
-one_at_a_time = RLock()
 
 
 class RecordingError(RuntimeError):
@@ -170,7 +168,7 @@ def record(work: Callable[[Any], T], inputs: Source, name: str, pool: Any) -> Re
     autocast = torch.autocast(
         "cuda", torch.get_autocast_dtype("cuda"), torch.is_autocast_enabled("cuda"), cache_enabled=False
     )
-    with one_at_a_time, torch.cuda.device(device), autocast:
+    with turns.recording(), torch.cuda.device(device), autocast:
         random, ours = torch.cuda.get_rng_state(), None if own is None else own.get_state()
         side = _side_stream(device)
         side.wait_stream(torch.cuda.current_stream())
@@ -192,7 +190,12 @@ def record(work: Callable[[Any], T], inputs: Source, name: str, pool: Any) -> Re
                 f"{name} cannot be recorded as a CUDA graph ({str(error).splitlines()[0]}). What is recorded must not "
                 "wait for the GPU, read values or choose kernels by them. Call the model itself."
             ) from error
-    return Recording(inputs, output, graph.replay)
+    return Recording(inputs, output, partial(_replay, graph))
+
+
+def _replay(graph: torch.cuda.CUDAGraph) -> None:
+    with turns.replaying():
+        graph.replay()
 
 
 class _Streams(local):

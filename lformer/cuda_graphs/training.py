@@ -17,6 +17,7 @@ from torch.func import functional_call
 from lformer.batch import IrregularBatch, Source
 from lformer.cuda_graphs import recording
 from lformer.cuda_graphs.recording import Recordings, fill
+from lformer.cuda_graphs.turns import turns
 from lformer.ops import checks
 
 Objective = Callable[[nn.Module, IrregularBatch], Tensor]
@@ -61,7 +62,7 @@ class CapturedStep:
         device = self._whole.device
         found = self._graphs.if_it_comes_again(batch, device) if recording.can_replay(batch, device) else None
         if found is None:
-            with recording.one_at_a_time:
+            with turns.recording():
                 self._latest = self._run(batch)
         else:
             fill(found.inputs, batch)

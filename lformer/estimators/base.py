@@ -19,8 +19,9 @@ from sklearn.utils import check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
 from lformer import devices, scaling
+from lformer.devices import device_of
 from lformer.estimators.budget import ALONE, budget, earliest, members, warn_if_unfinished
-from lformer.estimators.devices import check_devices, choose, placed
+from lformer.estimators.devices import check_devices, choose, placed, series_at_once
 from lformer.estimators.display import fitted_table
 from lformer.estimators.eval_set import joined, named
 from lformer.estimators.features import Features
@@ -324,7 +325,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         panel = self.features_.match(self._series(X))
         part = self._part(panel, Targets(values=np.zeros(len(panel)), at="series"))
         with self._answering() as model:
-            return predict(model, task, part, self.batch_size)
+            return predict(model, task, part, series_at_once(part, device_of(model), self.batch_size))
 
     def _part(self, panel: Panel, targets: Targets) -> PanelPart:
         """Series that match, as something to be answered or evaluated."""

@@ -13,9 +13,12 @@ import torch
 from lformer import devices
 from lformer.nn import LFormer
 from lformer.nn.ensemble import Ensemble
+from lformer.parts import PanelPart
 from lformer.train.together import check_devices
 
-__all__ = ["check_devices", "choose", "placed"]
+__all__ = ["check_devices", "choose", "placed", "series_at_once"]
+
+MOST_SERIES, MOST_NUMBERS = 1024, 2**24  # of a batch that a GPU answers: series; rows times channels, of at least 64
 
 # A copy goes when its model goes; kept apart from the estimator, whose attributes are those of `fit`.
 _COPIES: WeakKeyDictionary[LFormer | Ensemble, LFormer | Ensemble] = WeakKeyDictionary()
@@ -41,3 +44,12 @@ def placed(model: LFormer | Ensemble, device: torch.device) -> LFormer | Ensembl
         copy = _COPIES[model] = deepcopy(model)
     copy.to(device).load_state_dict(model.state_dict())  # every time: a fused optimiser changes weights without a trace
     return copy
+
+
+def series_at_once(part: PanelPart, device: torch.device, least: int) -> int:
+    """How many series are answered at a time: on CUDA more than a step of training has, which would not fill it."""
+    if device.type != "cuda" or not len(part):
+        return least
+    asked = 0 if part.targets.lengths is None else int(part.targets.lengths.max(initial=0))
+    longest = max(1, int(part.panel.lengths.max()) + asked)
+    return max(least, min(MOST_SERIES, MOST_NUMBERS // (longest * max(64, len(part.panel.channels)))))

@@ -16,8 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from lformer import tasks
+from lformer.devices import device_of
 from lformer.estimators.base import all_or_nothing, scale_of
 from lformer.estimators.calibrating import Told, split
+from lformer.estimators.devices import series_at_once
 from lformer.estimators.intervals import IntervalEstimator
 from lformer.estimators.naive import RULES, in_deviations, naive
 from lformer.estimators.own_units import fit_start, in_own_units, own_sizes, wants_own_scale, widened
@@ -131,7 +133,7 @@ class RecordEstimator(IntervalEstimator):
         assert asked.lengths is not None
         assert asked.times is not None
         with self._answering() as model:
-            answers = predict(model, self.task_, part, self.batch_size)
+            answers = predict(model, self.task_, part, series_at_once(part, device_of(model), self.batch_size))
         found = [self.task_.decode(a[:n]).numpy() for a, n in zip(answers, asked.lengths, strict=True)]
         flat = np.concatenate(found)
         if self.model_.config.series_scale:

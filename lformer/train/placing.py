@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from threading import Lock
+
 import torch
 
 from lformer.parts import DealingPart, PanelPart, Part
 from lformer.resident import ResidentPart, resident_bytes
 
+_one_by_one = Lock()  # runs in other threads must not count on the same free memory
 SHARE = 0.25  # of the free memory of a GPU that one part may take; on its way there it takes twice as much
 
 
@@ -19,8 +22,9 @@ def placed(part: Part, device: torch.device, drop_fraction: float = 0.0) -> Part
     """
     if not isinstance(part, PanelPart) or type(part) is not PanelPart or drop_fraction or not len(part):
         return part
-    fits = resident_bytes(part) <= SHARE * free_memory(device)
-    return ResidentPart.of(part, device) if fits else part
+    with _one_by_one:
+        fits = resident_bytes(part) <= SHARE * free_memory(device)
+        return ResidentPart.of(part, device) if fits else part
 
 
 def free_memory(device: torch.device) -> int:

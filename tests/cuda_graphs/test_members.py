@@ -1,6 +1,5 @@
 """Members of an ensemble side by side on a GPU: each a thread and a stream, the same models as one after the other."""
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -68,33 +67,6 @@ def test_a_gpu_has_as_many_as_do_not_fill_it(
     assert training._at_once(some) == expected
 
 
-def test_a_thread_that_records_is_alone_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And whoever does something for the first time waits until it has ended."""
-    inside, most = [0], [0]
-    begun = threading.Barrier(4)
-
-    class Work:
-        def __enter__(self) -> None:
-            inside[0] += 1
-            most[0] = max(most[0], inside[0])
-
-        def __exit__(self, *_: object) -> None:
-            inside[0] -= 1
-
-    def work() -> None:
-        begun.wait()
-        for _ in range(200):
-            with recording.one_at_a_time, Work():
-                pass
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert most == [1]
-
-
 # --- on a GPU ---
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -105,7 +77,7 @@ on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA 
 @pytest.mark.usefixtures("ordinary_kernels")
 @pytest.mark.parametrize("kind", [LFormerClassifier, LFormerForecaster])
 def test_on_a_gpu_members_train_side_by_side(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    streams, real = set(), training.fit
+    streams, real, rounding = set(), training.fit, torch.get_float32_matmul_precision()
 
     def watched(*args: Any, **kwargs: Any) -> Any:
         streams.add(torch.cuda.current_stream().cuda_stream)
@@ -114,7 +86,7 @@ def test_on_a_gpu_members_train_side_by_side(kind: Any, monkeypatch: pytest.Monk
     monkeypatch.setattr(training, "fit", watched)
     beside = fitted(kind, None, monkeypatch, device="gpu", dropout=0.0)
     assert len(streams) == 4
-    assert torch.get_float32_matmul_precision() == "highest"
+    assert torch.get_float32_matmul_precision() == rounding
     after = fitted(kind, 1, monkeypatch, device="gpu", dropout=0.0)
     require_same(beside, after, 0.05)
 

@@ -1,6 +1,7 @@
 """Whole training steps by replay: the weights, moments and means of ordinary steps, to the last digit."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -193,31 +194,48 @@ def test_a_checkpoint_of_another_device_is_gone_on_from(
 
 # --- on a GPU ---
 
+
+@pytest.fixture
+def exact_products() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
 @pytest.mark.gpu
 @on_gpu
-@pytest.mark.usefixtures("ordinary_kernels")
-@pytest.mark.parametrize("precision", ["float64", "float32", "bf16"])
-def test_on_a_gpu_whole_steps_are_those_of_an_ordinary_optimiser(precision: str) -> None:
-    dtype = torch.float64 if precision == "float64" else torch.float32
-    config = replace(CONFIG, precision=precision, device="gpu")  # type: ignore[arg-type]
-    limit = {"float64": 1e-6, "float32": 1e-3, "bf16": 5e-2}[precision]  # rates are float32 in all of them
-    replayed, losses = trained(model(dtype).cuda(), config)
+@pytest.mark.usefixtures("ordinary_kernels", "exact_products")
+def test_on_a_gpu_whole_steps_are_ordinary_ones() -> None:
+    config = replace(CONFIG, device="gpu")
+    replayed, losses = trained(model().cuda(), config)
     assert replayed.recorded is not None
-    assert replayed.recorded.captured(share_of(0, 32, dtype).batch)
-    eager, expected = trained(model(dtype).cuda(), replace(config, replay=False))
-    assert relative_error(torch.tensor(losses), torch.tensor(expected)) < limit
-    on_cpu, _ = trained(model(dtype), replace(config, device="cpu"))
+    assert replayed.recorded.captured(share_of(0, 32).batch)
+    eager, expected = trained(model().cuda(), replace(config, replay=False))
+    on_cpu, _ = trained(model(), CONFIG)
+    assert isinstance(eager.update, DeviceUpdate)
     assert type(on_cpu.update) is Update
-    for other in (eager, on_cpu):
+    assert losses == pytest.approx(expected, rel=1e-9)
+    for other, limit in ((eager, 1e-9), (on_cpu, 1e-6)):  # learning rates are float32 on CUDA
         wanted = tensors(other)
         for name, tensor in tensors(replayed).items():
-            if name.startswith("step of"):
-                assert float(tensor) == TOTAL
-            elif not name.startswith("exp_avg") and precision != "bf16":
-                assert relative_error(tensor.cpu(), wanted[name].cpu()) < 10 * limit, name
+            if not name.startswith("exp_avg"):  # of a gradient that is 0, rounding is all there is
+                assert relative_error(tensor.cpu(), wanted[name].cpu(), scale=1.0) < limit, name
+
+
+@pytest.mark.gpu
+@on_gpu
+@pytest.mark.usefixtures("ordinary_kernels", "exact_products")
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_on_a_gpu_whole_steps_learn_as_ordinary_ones_do(precision: str) -> None:
+    """Where a gradient is 0 but for rounding, Adam moves a weight by its sign: only losses can be compared."""
+    config = replace(CONFIG, precision=precision, device="gpu")  # type: ignore[arg-type]
+    _, losses = trained(model(torch.float32).cuda(), config)
+    _, expected = trained(model(torch.float32).cuda(), replace(config, replay=False))
+    assert losses == pytest.approx(expected, rel=1e-3 if precision == "float32" else 5e-2)
 
 
 @pytest.mark.gpu

@@ -14,6 +14,7 @@ from estimators.every_estimator import POINTS, SERIES, SIX, answers, fitted, rec
 from lformer import LFormerClassifier, LFormerPointRegressor, LFormerRegressor, Panel
 from lformer.estimators import base, devices, load
 from lformer.estimators import records as asked
+from lformer.parts import PanelPart, Targets
 
 TF32 = 16 * 2.0**-10  # units of the last digit of TF32, for products in several layers
 
@@ -50,6 +51,26 @@ def on_cpu(model: Any) -> bool:
 
 def refuse(*arguments: Any) -> None:
     raise AssertionError("the model itself was asked")
+
+
+def test_a_gpu_answers_more_series_at_a_time_as_long_as_they_are_short() -> None:
+    """A batch of training would not fill it."""
+    cuda, cpu = torch.device("cuda", 0), torch.device("cpu")
+
+    def part(longest: int, channels: int = 2, asked: int | None = None) -> PanelPart:
+        series = [(np.arange(rows), np.zeros((rows, channels))) for rows in (3, longest)]
+        queries = None if asked is None else np.array([1, asked])
+        return PanelPart(
+            Panel.from_list(series), Targets(values=np.zeros(2), at="series", lengths=queries), np.arange(2), 0
+        )
+
+    assert devices.series_at_once(part(100), cpu, 32) == 32
+    assert devices.series_at_once(part(100), cuda, 32) == 1024
+    assert devices.series_at_once(part(1024), cuda, 32) == 256
+    assert devices.series_at_once(part(512, asked=512), cuda, 32) == 256
+    assert devices.series_at_once(part(1024, channels=128), cuda, 32) == 128
+    assert devices.series_at_once(part(2**16), cuda, 32) == 32
+    assert devices.series_at_once(part(100).some(np.arange(0)), cuda, 32) == 32
 
 
 # -- the choice
