@@ -282,11 +282,12 @@ class LFormer(nn.Module):
         x = self.dropout(x)
         if path == "fused mixers":
             return _finite(self._from_guess(fusion.answer_rows(self, x, deltas, lengths), batch, encoded))
+        if path == "fused layers":
+            answers = fusion.answer_layers(self, x, deltas, lengths, is_query, merged)
+            return _finite(self._from_guess(answers, batch, encoded))
 
         layers: list[LayerState] = []
-        if path == "fused layers":
-            x = fusion.mix_layers(self.blocks, x, deltas, is_query)
-        for n, mixer in enumerate(self.blocks if path == "modules" else ()):
+        for n, mixer in enumerate(self.blocks):
             if return_state or state is not None:
                 x, layer = mixer.scan(x, deltas, state and state.layers[n], lengths=lengths, is_query=is_query)
                 layers.append(layer)

@@ -74,7 +74,8 @@ class Kept(nn.Module):
         ones = torch.ones(x.shape[0] * x.shape[1], x.shape[2], device=x.device)
         drop = rows.Drop(self.p, self.seed, 2 * self.layer + self.calls % 2)
         self.calls += 1
-        return x * rows.narrow_gradient(ones, torch.ones(2, device=x.device), drop, torch.float32).view(x.shape).to(x)
+        unit = torch.ones(2, device=x.device)
+        return x * rows.narrow_gradient(rows.Gradient(ones), ones, unit, drop, torch.float32).view(x.shape).to(x)
 
 
 def results(case: Case, blocks: list[LiquidMixer], dtype: torch.dtype, fused: bool) -> dict[str, Tensor]:

@@ -25,7 +25,7 @@ from lformer.ops.fused import row_kernels as rows
 from lformer.ops.fused.operator import RowGradients, read_rows, read_rows_backward
 from lformer.ops.fused.packed import Operands, pack, take_apart
 from lformer.ops.fused.plan import MixerWeights
-from lformer.ops.fused.row_kernels import ONES, Drop
+from lformer.ops.fused.row_kernels import ONES, Drop, Gradient
 from lformer.ops.gates import GateNorm, liquid_decay, normalise_decay
 from lformer.ops.parallel import largest_span
 from lformer.ops.precision import tf32_allowed
@@ -67,6 +67,7 @@ class Call(NamedTuple):
     deltas: Tensor  # (B, L) float32
     is_query: Tensor | None  # (B, L) bool
     seed: Tensor | None  # (1,) int64, of dropout
+    lengths: Tensor | None  # (B,) valid rows, whose mean is taken; None if the rows are wanted
     settings: Settings
 
     def drop(self, layer: int, branch: int) -> Drop:
@@ -83,6 +84,7 @@ def stack(
     is_query: Tensor | None = None,
     dropout: float = 0.0,
     seed: Tensor | None = None,
+    lengths: Tensor | None = None,
 ) -> Tensor:
     """Mixers one after the other.
 
@@ -94,13 +96,14 @@ def stack(
         is_query: (B, L) bool, rows that only read.
         dropout: share of the numbers set to 0 in what either half of a mixer adds, chosen by the seed.
         seed: (1,) int64 on the device of x; None where nothing is dropped.
+        lengths: (B,) valid rows: return their mean in the place of the rows, 0 for an empty series.
 
     Returns:
-        (B, L, D), in the dtype of x.
+        (B, L, D) or (B, D), in the dtype of x.
     """
     checks.deltas_valid(deltas)
     settings = Settings(causal or x.shape[1] == 1, norm, dropout, narrow_dtype(x))  # one row reads itself either way
-    call = Call(deltas.to(torch.float32).contiguous(), is_query, seed, settings)
+    call = Call(deltas.to(torch.float32).contiguous(), is_query, seed, lengths, settings)
     weights = [p for w in layers for p in w]
     if torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in weights)):
         y: Tensor = _Stack.apply(x, call, *weights)
@@ -134,15 +137,20 @@ class _Stack(torch.autograd.Function):
         tensors = ctx.saved_tensors  # asked for once, as checkpointing wants it
         size, depth = len(MixerWeights._fields), len(tensors) // (len(MixerWeights._fields) + len(Kept._fields))
         layers, of_layers = _grouped(tensors[: depth * size]), tensors[depth * size :]
-        shape, gradients = grad.shape, list[Tensor]()
-        g = grad.contiguous().view(-1, shape[-1])
-        peaks = torch.linalg.vector_norm(g, math.inf).float()[None]
+        gradients: list[Tensor] = []
+        (B, L), lengths = ctx.call.deltas.shape, ctx.call.lengths
+        if lengths is None:
+            g = Gradient(grad.contiguous().view(B * L, -1))
+        else:
+            g = Gradient(grad.float() / lengths.clamp(min=1)[:, None], lengths, L)
+        peaks = torch.linalg.vector_norm(g.g, math.inf).float()[None]
         with _as_given(grad):
             for n in reversed(range(depth)):
                 kept = Kept(*of_layers[n * len(Kept._fields) : (n + 1) * len(Kept._fields)])
-                g, peaks, found = backward(g, peaks, kept, layers[n], ctx.call, n)
+                dx, peaks, found = backward(g, peaks, kept, layers[n], ctx.call, n)
                 gradients = [*(d.to(p.dtype) for d, p in zip(found, layers[n], strict=True)), *gradients]
-        return g.view(shape), None, *gradients
+                g = Gradient(dx)
+        return dx.view(B, L, -1), None, *gradients
 
 
 def _grouped(weights: Sequence[Tensor]) -> list[MixerWeights]:
@@ -160,7 +168,7 @@ def _as_given(x: Tensor) -> AbstractContextManager[Any]:
 
 
 def run(x: Tensor, call: Call, layers: Sequence[MixerWeights], kept: list[Kept] | None = None) -> Tensor:
-    """(B, L, D) -> (B, L, D); what the backward pass of each layer wants is put into `kept`, where it is given."""
+    """(B, L, D) -> (B, L, D), or (B, D) their mean; what the backward pass of each layer wants goes into `kept`."""
     shape, narrow = x.shape, call.settings.narrow
     x = x.view(-1, shape[-1])
     h = rows.norm(x, layers[0].norm1, layers[0].norm1_bias, narrow, ONES)
@@ -182,9 +190,10 @@ def run(x: Tensor, call: Call, layers: Sequence[MixerWeights], kept: list[Kept] 
         if n + 1 < len(layers):
             following = layers[n + 1]
             x, h = rows.add_norm(x1, t, call.drop(n, 1), following.norm1, following.norm1_bias, narrow, ONES)
-        else:
-            x = rows.add(x1, t, call.drop(n, 1))
-    return x.view(shape)
+    last = call.drop(len(layers) - 1, 1)
+    if call.lengths is not None:
+        return rows.add_mean(x1, t, last, call.lengths, shape[1])
+    return rows.add(x1, t, last).view(shape)
 
 
 def split(projected: Tensor, w: MixerWeights, call: Call) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -230,12 +239,12 @@ def query_decay(logits: Tensor, theta: Tensor, call: Call, is_query: Tensor) -> 
 
 
 def backward(
-    g: Tensor, peaks: Tensor, kept: Kept, w: MixerWeights, call: Call, layer: int
+    g: Gradient, peaks: Tensor, kept: Kept, w: MixerWeights, call: Call, layer: int
 ) -> tuple[Tensor, Tensor, MixerWeights]:
     """The backward pass of one mixer.
 
     Args:
-        g: (N, D) gradient of its result.
+        g: gradient of its result.
         peaks: (P,) largest entries of it.
         kept: by the forward pass.
         w: contiguous weights.
@@ -248,7 +257,7 @@ def backward(
     narrow, heads = call.settings.narrow, w.theta.shape[0]
     weights = Operands(kept.project, kept.w_mix, kept.w_up, kept.w_down)
     scales = rows.gradient_scales(peaks, narrow)
-    dt = rows.narrow_gradient(g, scales, call.drop(layer, 1), narrow)
+    dt = rows.narrow_gradient(g, kept.x1, scales, call.drop(layer, 1), narrow)
     dup, s = rows.swiglu_backward(product(dt, weights.down), kept.up)
     d_down = product(dt.T, s, torch.float32)
     d_up = product(dup.T, kept.h2, torch.float32)
@@ -273,7 +282,7 @@ def backward(
 
     d_project = product(dprojected.T, kept.h.to(dprojected.dtype), torch.float32)
     dh = product(dprojected, weights.project[:, : w.wm.shape[0]].to(dprojected.dtype))
-    at_x = rows.norm_backward(dh, kept.x, w.norm1, at_x1.dx, scales)
+    at_x = rows.norm_backward(dh, kept.x, w.norm1, Gradient(at_x1.dx), scales)
     found = Operands(d_project, d_mix, d_up, d_down)
     return at_x.dx, at_x.peaks, take_apart(found, at_x.affine, at_x1.affine, d_theta, scales, w)
 

@@ -308,7 +308,7 @@ def _sum(x: Tensor, z: Tensor, decay: Tensor, before: Tensor, total: Tensor, pla
         *_rows(x), *_rows(z), *_rows(decay), before, total, sums, plan.L, H, plan.needed, S, plan.chunks,
         **_shape(plan), BACKWARDS=backwards, PRECISION=_precision(x, z),
     )  # fmt: skip
-    return sums.sum(dim=1)
+    return sums[:, 0] if S == 1 else sums.sum(dim=1)
 
 
 whole_operator = custom_op("lformer::whole_attention", whole_forward, mutates_args=())

@@ -18,10 +18,12 @@ from lformer.ops.fused.drops import kept
 from lformer.ops.fused.launch import power_of_two, start_kernel
 from lformer.ops.fused.tiles import EPSILON
 
-kernel = triton.jit(do_not_specialize=["N", "stream", "per_program", "count"])  # which change from call to call
+kernel = triton.jit(
+    do_not_specialize=["N", "L", "S", "stream", "per_program", "segment_rows", "count"]
+)  # which change from call to call
 ONES = 16  # columns after those of normalised rows: a 1, then zeros; a product with them adds the bias
 ELEMENTS = 4096  # of a tile
-PROGRAMS = 1056  # of a kernel that also sums over rows: 8 for each multiprocessor of an H200
+PROGRAMS = 792  # of a kernel that also sums over rows: 6 for each multiprocessor of an H200, which runs 3 at a time
 HALF_RANGE = 1.0  # gradients in float16 are scaled so that the largest lies between this and twice this
 
 
@@ -87,6 +89,18 @@ def unit_rows(x, D: tl.constexpr, BD: tl.constexpr):
 def dropped(x, seed, stream, rows, p, BD: tl.constexpr):
     """x where it is kept, divided by the share that is."""
     return tl.where(kept(seed, stream, rows, tl.arange(0, BD), p), x / (1 - p), 0.0)
+
+
+@triton.jit
+def load_gradient(g, lengths, rows, limit, L, D: tl.constexpr, BD: tl.constexpr, POOLED: tl.constexpr):
+    """Rows of g (N, D); POOLED, g (B, D) is that of every row of a series up to its length."""
+    if POOLED:
+        series, column = rows // L, tl.arange(0, BD)
+        valid = (rows < limit) & (rows - series * L < tl.load(lengths + series, mask=rows < limit, other=0))
+        inside = valid[:, None] & (column < D)[None, :]
+        return tl.load(g + series[:, None] * D + column[None, :], mask=inside, other=0.0).to(tl.float32)
+    else:
+        return load_rows(g, rows, D, limit, D, BD)
 
 
 def _tile(D: int, elements: int = ELEMENTS) -> dict[str, int]:
@@ -180,19 +194,58 @@ def _add_norm(
 
 
 @kernel
+def add_sum_kernel(
+    x, t,  # (N, D)
+    seed, lengths,  # (1,), (B,)
+    sums,  # (B, S, D) out: of x + dropped t over valid rows
+    L, S, segment_rows, stream, p,
+    D: tl.constexpr, BD: tl.constexpr, T: tl.constexpr, DROP: tl.constexpr,
+):  # fmt: skip
+    series, segment = (tl.program_id(0) // S).to(tl.int64), tl.program_id(0) % S
+    start = segment * segment_rows
+    end = tl.minimum(start + segment_rows, tl.load(lengths + series).to(tl.int32))
+    total = tl.zeros((T, BD), tl.float32)
+    for begin in range(start, end, T):
+        rows, limit = rows_at(series * L + begin, T), series * L + end
+        added = load_rows(t, rows, D, limit, D, BD)
+        if DROP:
+            added = dropped(added, seed, stream, rows, p, BD)
+        total += load_rows(x, rows, D, limit, D, BD) + added
+    column = tl.arange(0, BD)
+    at = sums + (series * S + segment) * D + column
+    tl.store(at, tl.sum(total, axis=0), mask=column < D)
+
+
+def add_mean(x: Tensor, t: Tensor, drop: Drop, lengths: Tensor, L: int) -> Tensor:
+    """Mean of `add` over the valid rows of each series, (N, D), (N, D), (B,) -> (B, D) like x; 0 if there is none."""
+    B, D = lengths.shape[0], x.shape[1]
+    tile = _tile(D, ELEMENTS // 2)
+    segment_rows = triton.cdiv(triton.cdiv(L, max(1, PROGRAMS // B)), tile["T"]) * tile["T"]
+    segments = triton.cdiv(L, segment_rows)
+    sums = x.new_empty(B, segments, D, dtype=torch.float32)
+    start_kernel(
+        add_sum_kernel, (B * segments,), (x, t, x if drop.seed is None else drop.seed, lengths, sums),
+        (L, segments, segment_rows, drop.stream, drop.p), **tile, DROP=drop.seed is not None, num_warps=4,
+    )  # fmt: skip
+    return (sums.sum(dim=1) / lengths.clamp(min=1)[:, None]).to(x.dtype)
+
+
+@kernel
 def norm_backward_kernel(
     dh,  # (N, D) gradient of the layer norm, times scales[0]
     x,  # (N, D) its rows
     weight,  # (D,)
-    g,  # (N, D) gradient of the rows that comes past the norm
+    g,  # (N, D) gradient of the rows that comes past the norm; POOLED as in `load_gradient`
+    lengths,  # (B,), if POOLED
     scales,  # (2,) what gradients are multiplied by, and its inverse
     seed,  # (1,)
     dx,  # (N, D) out: gradient of the rows
     narrow,  # (N, D) out, if NARROW: where it is not dropped, times scales[0]
     parts,  # (P, 2, D) out: of the gradients of weight and bias
     peaks,  # (P,) out: largest entries of dx
-    N, per_program, stream, p,
+    N, L, per_program, stream, p,
     D: tl.constexpr, BD: tl.constexpr, T: tl.constexpr, NARROW: tl.constexpr, DROP: tl.constexpr,
+    POOLED: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)
     first = program * per_program
@@ -211,7 +264,7 @@ def norm_backward_kernel(
         slope *= factor
         along = tl.sum(slope * unit, axis=1)[:, None] / D
         slope = deviation * (slope - tl.sum(slope, axis=1)[:, None] / D - unit * along)
-        out = load_rows(g, rows, D, limit, D, BD) + inverse * slope
+        out = load_gradient(g, lengths, rows, limit, L, D, BD, POOLED) + inverse * slope
         store_rows(dx, rows, D, limit, out, D, BD)
         inside = (rows < limit)[:, None] & (tl.arange(0, BD) < D)[None, :]
         peak = tl.maximum(peak, tl.where(inside, tl.abs(out), 0.0))
@@ -224,6 +277,19 @@ def norm_backward_kernel(
     tl.store(at, tl.sum(to_weight, axis=0) * inverse, mask=column < D)
     tl.store(at + D, tl.sum(to_bias, axis=0) * inverse, mask=column < D)
     tl.store(peaks + program, tl.max(tl.max(peak, axis=1), axis=0))
+
+
+class Gradient(NamedTuple):
+    """Of rows: their own, or one for all valid rows of a series."""
+
+    g: Tensor  # (N, D) or (B, D)
+    lengths: Tensor | None = None  # (B,) valid rows, where a series has one gradient
+    rows: int = 1  # L, of a series
+
+    @property
+    def operands(self) -> tuple[Tensor, Tensor]:
+        """As kernels take it."""
+        return self.g, self.g if self.lengths is None else self.lengths
 
 
 class NormGradients(NamedTuple):
@@ -239,7 +305,7 @@ def norm_backward(
     dh: Tensor,
     x: Tensor,
     weight: Tensor,
-    g: Tensor,
+    g: Gradient,
     scales: Tensor,
     drop: Drop | None = None,
     narrow: torch.dtype | None = None,
@@ -258,9 +324,9 @@ def norm_backward(
     seed = drop.seed if drop is not None else None
     start_kernel(
         norm_backward_kernel, (programs,),
-        (dh, x, weight, g, scales, scales if seed is None else seed, dx, out, parts, peaks),
-        (N, per_program, drop.stream if drop else 0, drop.p if drop else 0.0),
-        **tile, NARROW=narrow is not None, DROP=seed is not None, num_warps=4,
+        (dh, x, weight, *g.operands, scales, scales if seed is None else seed, dx, out, parts, peaks),
+        (N, g.rows, per_program, drop.stream if drop else 0, drop.p if drop else 0.0),
+        **tile, NARROW=narrow is not None, DROP=seed is not None, POOLED=g.lengths is not None, num_warps=4,
     )  # fmt: skip
     return NormGradients(dx, out, parts.sum(dim=0), peaks)
 
@@ -295,26 +361,27 @@ def gradient_scales(peaks: Tensor, narrow: torch.dtype) -> Tensor:
 
 @kernel
 def narrow_kernel(
-    g, scales, seed, out, N, stream, p, D: tl.constexpr, BD: tl.constexpr, T: tl.constexpr, DROP: tl.constexpr
+    g, lengths, scales, seed, out, N, L, stream, p,
+    D: tl.constexpr, BD: tl.constexpr, T: tl.constexpr, DROP: tl.constexpr, POOLED: tl.constexpr,
 ):  # fmt: skip
-    """g, out: (N, D)"""
+    """g as in `load_gradient` -> out (N, D)"""
     rows = rows_at(tl.program_id(0) * T, T)
-    tile = load_rows(g, rows, D, N, D, BD)
+    tile = load_gradient(g, lengths, rows, N, L, D, BD, POOLED)
     if DROP:
         tile = dropped(tile, seed, stream, rows, p, BD)
     store_rows(out, rows, D, N, tile * tl.load(scales), D, BD)
 
 
-def narrow_gradient(g: Tensor, scales: Tensor, drop: Drop, narrow: torch.dtype) -> Tensor:
-    """g (N, D) behind dropout -> scaled, in `narrow`."""
-    if drop.seed is None and g.dtype == narrow:  # then the scale is 1
-        return g
-    N, D = g.shape
-    tile, out = _tile(D), g.new_empty(N, D, dtype=narrow)
-    seed = g if drop.seed is None else drop.seed
+def narrow_gradient(gradient: Gradient, like: Tensor, scales: Tensor, drop: Drop, narrow: torch.dtype) -> Tensor:
+    """Of rows `like` (N, D), behind dropout -> (N, D) scaled, in `narrow`."""
+    if gradient.lengths is None and drop.seed is None and gradient.g.dtype == narrow:  # then the scale is 1
+        return gradient.g
+    N, D = like.shape
+    tile, out = _tile(D), like.new_empty(N, D, dtype=narrow)
+    seed = scales if drop.seed is None else drop.seed
     start_kernel(
-        narrow_kernel, _grid(N, tile), (g, scales, seed, out), (N, drop.stream, drop.p),
-        **tile, DROP=drop.seed is not None, num_warps=4,
+        narrow_kernel, _grid(N, tile), (*gradient.operands, scales, seed, out), (N, gradient.rows, drop.stream, drop.p),
+        **tile, DROP=drop.seed is not None, POOLED=gradient.lengths is not None, num_warps=4,
     )  # fmt: skip
     return out
 

@@ -22,6 +22,7 @@ from lformer.nn.fusion import kernel_weights, mix_layers
 from lformer.ops import checks
 from lformer.ops.fused import decays, layers
 from lformer.ops.fused import row_kernels as rows
+from lformer.ops.fused.mixer import _pooled
 
 SIZE = (48, 6, 40)  # D, H, F: no power of two but the heads
 
@@ -80,6 +81,7 @@ class Case(NamedTuple):
     queries: bool = False
     dropout: float = 0.0
     mu: str = "per_head"
+    pool: bool = False
 
 
 CASES = {
@@ -90,10 +92,11 @@ CASES = {
     "queries, causal": Case((128, 16, 40), True, "prefix", 20, queries=True),
     "one head of 128": Case((128, 1, 72), True, "sequence", 17, queries=True, dropout=0.2),
     "dropout": Case(SIZE, False, "sequence", 30, dropout=0.3),
+    "mean": Case(SIZE, False, "sequence", 30, dropout=0.3, pool=True),
     "one row": Case(SIZE, False, "sequence", 1),
 }
 LONG = {
-    "width 128": Case((128, 4, 352), False, "sequence", 3000),
+    "width 128": Case((128, 4, 352), False, "sequence", 3000, pool=True),
     "width 128, causal": Case((128, 2, 352), True, "prefix", 3000, dropout=0.1),
     "width 256": Case((256, 2, 704), False, "sequence", 1000, queries=True),
     "width 512, causal": Case((512, 8, 128), True, "sequence", 500),
@@ -104,6 +107,7 @@ class Work(NamedTuple):
     blocks: list[LiquidMixer]  # in float64
     x: Tensor
     deltas: Tensor
+    lengths: Tensor  # the second series is empty
     is_query: Tensor | None
     seed: Tensor | None
     case: Case
@@ -118,7 +122,8 @@ class Work(NamedTuple):
         if fused:
             weights, seed = [kernel_weights(block) for block in blocks], self.seed
             seed = None if seed is None else seed.to(device)
-            y = layers.stack(x, deltas, weights, case.causal, case.norm, is_query, case.dropout, seed)
+            lengths = self.lengths.to(device) if case.pool else None
+            y = layers.stack(x, deltas, weights, case.causal, case.norm, is_query, case.dropout, seed, lengths)
         else:
             y = x
             for n, block in enumerate(blocks):
@@ -127,6 +132,7 @@ class Work(NamedTuple):
                     shape = x.shape[0] * x.shape[1], x.shape[2], case.dropout
                     block.dropout = Kept([kept(self.seed, 2 * n + b, *shape) for b in (0, 1)], case.dropout)
                 y = block(y, deltas, is_query=is_query)
+            y = _pooled(y, self.lengths.to(device)) if case.pool else y
         weight = torch.randn(y.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         (y * (weight * size).to(device, dtype)).sum().backward()
         found: dict[str, list[Tensor]] = {"y": [y.detach()], "x": [x.grad]}
@@ -138,11 +144,12 @@ class Work(NamedTuple):
 
 def make_work(case: Case, depth: int = 2) -> Work:
     blocks = [mixer(case.size, case.causal, case.norm, seed, mu=case.mu) for seed in range(depth)]
-    x, deltas, _ = series(case.L, case.size[0])
+    x, deltas, lengths = series(case.L, case.size[0])
+    lengths[1] = 0
     g = torch.Generator().manual_seed(3)
     is_query = torch.rand(3, case.L, generator=g) < 0.3 if case.queries else None
     seed = torch.randint(2**62, (1,), generator=g) if case.dropout else None
-    return Work(blocks, x, deltas, is_query, seed, case)
+    return Work(blocks, x, deltas, lengths, is_query, seed, case)
 
 
 def compare(case: Case, dtype: torch.dtype, device: str) -> None:
