@@ -143,7 +143,9 @@ class _Stack(torch.autograd.Function):
             g = Gradient(grad.contiguous().view(B * L, -1))
         else:
             g = Gradient(grad.float() / lengths.clamp(min=1)[:, None], lengths, L)
-        peaks = torch.linalg.vector_norm(g.g, math.inf).float()[None]
+        peaks = grad.new_empty(1, dtype=torch.float32)
+        if ctx.call.settings.narrow == torch.float16:
+            peaks = torch.linalg.vector_norm(g.g, math.inf, dtype=torch.float32)[None]
         with _as_given(grad):
             for n in reversed(range(depth)):
                 kept = Kept(*of_layers[n * len(Kept._fields) : (n + 1) * len(Kept._fields)])
@@ -245,7 +247,7 @@ def backward(
 
     Args:
         g: gradient of its result.
-        peaks: (P,) largest entries of it.
+        peaks: (P,) largest entries of it; anything where nothing is scaled.
         kept: by the forward pass.
         w: contiguous weights.
         call: of the forward pass.

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lformer import ops
+from lformer.cuda_graphs import capture_step
 from lformer.draws import Draws, drawing_from
 from lformer.nn import LiquidMixer, fusion
 from lformer.nn.fusion import kernel_weights, mix_layers
@@ -409,3 +410,31 @@ def test_decays_of_several_segments(
     assert not to[:, 37:48].any()
     assert bool((to[:, :32] == 1).all())
     assert bool((to[:, 48:] == 1).all())
+
+
+# --- on a GPU alone ---
+
+
+@pytest.mark.gpu
+@torch.no_grad()
+def test_autocast_runs_layers_in_bfloat16() -> None:
+    model, plain = models(backend="auto", width=128, heads=4, hidden=352)
+    exact = plain(irregular_batch(L=300, dtype=torch.float64))
+    batch = irregular_batch(L=300, dtype=torch.float32).to("cuda")
+    model.float().cuda()
+    plain.float().cuda()
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert model.explain(batch).name == "fused layers"
+        require_close(model(batch), plain(batch), exact)
+
+
+@pytest.mark.gpu
+def test_a_replayed_step_drops_other_numbers_every_time() -> None:
+    torch.set_float32_matmul_precision("high")
+    model, _ = models(backend="auto", width=128, heads=4, dropout=0.3)
+    model = model.float().cuda().train()
+    batch = irregular_batch(L=50, dtype=torch.float32, targets=torch.randn(4, 2)).to("cuda")
+    step = capture_step(model, lambda model, batch: (model(batch) - batch.targets).square().mean())
+    losses = [float(step(batch)) for _ in range(6)]
+    assert step.captured(batch)
+    assert len(set(losses)) == len(losses)
