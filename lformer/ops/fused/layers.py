@@ -26,7 +26,7 @@ from lformer.ops.fused.operator import RowGradients, read_rows, read_rows_backwa
 from lformer.ops.fused.packed import Operands, pack, take_apart
 from lformer.ops.fused.plan import MixerWeights
 from lformer.ops.fused.row_kernels import ONES, Drop, Gradient
-from lformer.ops.gates import GateNorm, liquid_decay, normalise_decay
+from lformer.ops.gates import GateNorm
 from lformer.ops.parallel import largest_span
 from lformer.ops.precision import tf32_allowed
 
@@ -221,20 +221,11 @@ def gate_logits(projected: Tensor, w: MixerWeights, call: Call) -> Tensor:
 
 def make_decay(logits: Tensor, theta: Tensor, call: Call) -> tuple[Tensor, Tensor, Tensor | None]:
     """(B, L, H), (H,) -> decay (B, L, H), the budgets of `Kept`; with queries (N, H) what they find left of a memory"""
+    prefix = call.settings.norm == "prefix"
     if call.is_query is None:
-        return *decays.make_decay(logits, call.deltas, theta, call.settings.norm == "prefix"), None
-    decay, reads = query_decay(logits, theta, call, call.is_query)
+        return *decays.make_decay(logits, call.deltas, theta, prefix), None
+    decay, reads = decays.make_query_decay(logits, call.deltas, theta, call.is_query, prefix)
     return decay, decay, reads
-
-
-def query_decay(logits: Tensor, theta: Tensor, call: Call, is_query: Tensor) -> tuple[Tensor, Tensor]:
-    """As `make_decay` where some rows only read, in plain PyTorch: -> (B, L, H), (N, H)"""
-    gate, mu = torch.sigmoid(logits.float()), torch.sigmoid(theta.float())
-    with checks.skip_value_checks():
-        u = liquid_decay(gate, call.deltas, mu, is_query=is_query)
-        decay = normalise_decay(u, call.settings.norm, is_query=is_query)
-    writes = decay.masked_fill(is_query[..., None], 0)
-    return writes, torch.exp(writes - decay).flatten(0, 1)
 
 
 # --- backwards ---
@@ -271,7 +262,7 @@ def backward(
     # The gradients of q, k, v and o, side by side as these are, in the dtype of the rows: one that writes after a long
     # silence gathers those of all rows that read it.
     logits = gate_logits(kept.projected, w, call)
-    reads = None if call.is_query is None else query_decay(logits, w.theta, call, call.is_query)[1]
+    reads = None if call.is_query is None else make_decay(logits, w.theta, call)[2]
     dprojected = kept.x.new_empty(kept.projected.shape)
     (q, k, v, o), (dq, dk, dv, do) = split(kept.projected, w, call), split(dprojected, w, call)
     dz = product(at_x1.narrow, weights.mix)
@@ -293,14 +284,9 @@ def gates_backward(
     logits: Tensor, theta: Tensor, kept: Kept, ddecay: Tensor, dreads: Tensor | None, dlogits: Tensor, call: Call
 ) -> Tensor:
     """Of `make_decay`: fills dlogits (N, M - 4 D), with zeros behind the heads; returns the gradient of theta, (H,)."""
+    prefix = call.settings.norm == "prefix"
     if call.is_query is None or dreads is None:
-        prefix = call.settings.norm == "prefix"
         return decays.decay_backward(logits, call.deltas, theta, kept.decay, kept.budgets, ddecay, dlogits, prefix)
-    H = theta.shape[0]
-    logits, theta = logits.detach().requires_grad_(), theta.detach().requires_grad_()
-    with torch.enable_grad():
-        results = query_decay(logits, theta, call, call.is_query)
-    of_logits, of_theta = torch.autograd.grad(results, (logits, theta), (ddecay, dreads))
-    dlogits[:, :H] = of_logits.flatten(0, 1)
-    dlogits[:, H:] = 0
-    return of_theta.float()
+    return decays.query_decay_backward(
+        logits, call.deltas, theta, call.is_query, ddecay, dreads, dlogits, prefix
+    )  # fmt: skip

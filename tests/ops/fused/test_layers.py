@@ -412,6 +412,39 @@ def test_decays_of_several_segments(
     assert bool((to[:, 48:] == 1).all())
 
 
+@pytest.mark.parametrize("norm", ["sequence", "prefix"])
+def test_decays_with_queries(norm: ops.GateNorm, device: str) -> None:
+    """The first series begins and ends with queries, the second has nothing else, the third one far behind its end."""
+    _, deltas, _ = series(30, 16)
+    g = torch.Generator().manual_seed(0)
+    is_query = torch.rand(3, 30, generator=g) < 0.4
+    is_query[0, [0, 1, -1]] = True
+    is_query[1] = True
+    is_query[2, -1], deltas[2, -1] = True, 1e9
+    logits, theta = torch.randn(3, 30, 5, generator=g), torch.randn(5, generator=g)
+    slope, dreads = torch.randn(3, 30, 5, generator=g), torch.randn(90, 5, generator=g)
+    on = logits.to(device), deltas.float().to(device), theta.to(device), is_query.to(device)
+    decay, reads = decays.make_query_decay(*on, norm == "prefix")
+    to = torch.ones(90, 16, device=device)
+    dtheta = decays.query_decay_backward(*on, slope.to(device), dreads.to(device), to, norm == "prefix")
+
+    def plain(dtype: torch.dtype) -> list[Tensor]:
+        leaves = [t.to(dtype).requires_grad_() for t in (logits, theta)]
+        mu = torch.sigmoid(leaves[1])
+        u = ops.liquid_decay(torch.sigmoid(leaves[0]), deltas.float().to(dtype), mu, is_query=is_query)
+        shares = ops.normalise_decay(u, norm, is_query=is_query)
+        writes = shares.masked_fill(is_query[..., None], 0)
+        results = writes, torch.exp(writes - shares).flatten(0, 1)
+        return [r.detach() for r in results] + list(
+            torch.autograd.grad(results, leaves, (slope.to(dtype), dreads.to(dtype)))
+        )
+
+    ours = [decay, reads, to[:, :5].reshape(3, 30, 5), dtheta]
+    for found, rounded, exact in zip(ours, plain(torch.float32), plain(torch.float64), strict=True):
+        require_close(found.cpu(), rounded, exact)
+    assert not to[:, 5:].any()
+
+
 # --- on a GPU alone ---
 
 
