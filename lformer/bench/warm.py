@@ -20,7 +20,7 @@ from lformer.ops.precision import tf32
 
 
 def warm(width: int, heads: int, rows: int, series: int) -> Iterator[tuple[str, float]]:
-    """One training step and one answer of every kind of model of this shape that has fused mixers.
+    """One training step and one answer of every kind of model of this shape that has fused mixers or layers.
 
     Args:
         width, heads: of the model.
@@ -45,15 +45,15 @@ def warm(width: int, heads: int, rows: int, series: int) -> Iterator[tuple[str, 
 
 
 def _configs(width: int, heads: int, causal: bool) -> list[LFormerConfig]:
-    """With an embedder that is a kernel, and with one that gives rows to the mixers; without dropout, and with it.
+    """With an embedder that is a kernel, and with one that gives rows to the mixers, as fused layers always get them;
+    without dropout, and with it.
 
     Empty if there are no kernels.
     """
     norm: GateNorm = "prefix" if causal else "sequence"
     linear = LFormerConfig(inputs=8, outputs=2, width=width, heads=heads, causal=causal, gate_norm=norm)
-    if expected(linear).name != "fused model":
-        return []
-    return [replace(config, dropout=p) for config in (linear, replace(linear, embedder="relu")) for p in (0.0, 0.1)]
+    kinds = {"fused model": [linear, replace(linear, embedder="relu")], "fused layers": [linear]}
+    return [replace(config, dropout=p) for config in kinds.get(expected(linear).name, []) for p in (0.0, 0.1)]
 
 
 def _step(config: LFormerConfig, rows: int, series: int, bf16: bool) -> None:

@@ -19,6 +19,7 @@ from lformer.nn.attention import Interpolation, LiquidGatedAttention
 from lformer.nn.dropout import Dropout, draw_seed
 from lformer.nn.embedder import Embedder
 from lformer.nn.mixer import LiquidMixer, SwiGLU
+from lformer.nn.query import Merged
 from lformer.ops.dropout import Dropping
 from lformer.ops.fused import WIDEST
 from lformer.ops.fused.plan import (
@@ -360,15 +361,31 @@ def mix(
     return stack(rows, deltas, layers, liquid.causal, liquid.gate_norm, lengths, pool, dropping).to(x.dtype)
 
 
-def mix_layers(mixers: Sequence[LiquidMixer], x: Tensor, deltas: Tensor, is_query: Tensor | None = None) -> Tensor:
-    """Mixers that `explain_layers` has nothing against: (B, L, D) -> (B, L, D); is_query (B, L) rows only read."""
+def answer_layers(
+    model: LFormer, x: Tensor, deltas: Tensor, lengths: Tensor, is_query: Tensor | None, merged: Merged | None
+) -> Tensor:
+    """What "fused layers" answer, from the embedded rows on; the call also takes their mean where it is wanted."""
+    x = mix_layers(model.blocks, x, deltas, is_query, lengths if _wants_mean(model) else None)
+    return _answers(model, x, lengths) if merged is None else model.head(model.at_queries(x, merged, None)[0])
+
+
+def mix_layers(
+    mixers: Sequence[LiquidMixer],
+    x: Tensor,
+    deltas: Tensor,
+    is_query: Tensor | None = None,
+    lengths: Tensor | None = None,
+) -> Tensor:
+    """Mixers that `explain_layers` has nothing against: (B, L, D) -> (B, L, D), or the mean over valid rows (B, D).
+
+    is_query: (B, L) bool, rows that only read. lengths: (B,) valid rows, where their mean is wanted.
+    """
     from lformer.ops.fused.layers import stack  # imports triton
 
     liquid, layers, device = mixers[0].liquid, [kernel_weights(mixer) for mixer in mixers], x.device.type
     rows = x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
-    p = _share(mixers[0].dropout)
-    seed = draw_seed(x.device) if p > 0 else None
-    return stack(rows, deltas, layers, liquid.causal, liquid.gate_norm, is_query, p, seed).to(x.dtype)
+    dropping = _dropping(mixers, x.device)
+    return stack(rows, deltas, layers, liquid.causal, liquid.gate_norm, is_query, lengths, dropping).to(x.dtype)
 
 
 def fill_intervals(model: LFormer, batch: IrregularBatch) -> Tensor | None:

@@ -293,11 +293,12 @@ class LFormer(nn.Module):
         x = self.dropout(x)
         if path == "fused mixers":
             return _finite(self._from_guess(fusion.answer_rows(self, x, deltas, lengths), batch, encoded))
+        if path == "fused layers":
+            answers = fusion.answer_layers(self, x, deltas, lengths, is_query, merged)
+            return _finite(self._from_guess(answers, batch, encoded))
 
         layers: list[LayerState] = []
-        if path == "fused layers":
-            x = fusion.mix_layers(self.blocks, x, deltas, is_query)
-        for n, mixer in enumerate(self.blocks if path == "modules" else ()):
+        for n, mixer in enumerate(self.blocks):
             if return_state or state is not None:
                 x, layer = mixer.scan(x, deltas, state and state.layers[n], lengths=lengths, is_query=is_query)
                 layers.append(layer)
@@ -309,7 +310,7 @@ class LFormer(nn.Module):
         if self.config.answer == "series":
             pooled = self.pool.add(pooled, x, batch.lengths)
             x = self.pool(pooled, count).to(x.dtype)
-        x, read = (x, None) if merged is None else self._at_queries(x, merged, state)
+        x, read = (x, None) if merged is None else self.at_queries(x, merged, state)
         prediction = _finite(self._from_guess(self.head(x), batch, encoded))
         if not return_state:
             return prediction
@@ -320,7 +321,7 @@ class LFormer(nn.Module):
             tuple(layers), _last_time(batch, state), count, pooled, last, static, encoded.recent, encoded.seen, read
         )
 
-    def _at_queries(self, x: Tensor, merged: Merged, state: State | None) -> tuple[Tensor, ReadOutState | None]:
+    def at_queries(self, x: Tensor, merged: Merged, state: State | None) -> tuple[Tensor, ReadOutState | None]:
         """(B, L + Q, D) out of the last mixer -> (B, Q, D), and where the read-out stands, if there is one."""
         answers = merged.answers(x)
         if self.read_out is None:

@@ -23,6 +23,7 @@ from lformer.cuda_graphs import capture_step
 from lformer.nn import LiquidGatedAttention, LiquidMixer, SwiGLU, fusion
 from lformer.nn.fusion import kernel_weights
 from lformer.ops import checks
+from lformer.ops.dropout import Dropping, kept_factors, place
 
 WORKERS = 12
 DIGITS = {"tf32": 2.0**-10, "bf16": 2.0**-7, "float32": 2.0**-23}
@@ -62,19 +63,16 @@ CASES = [
 
 
 class Kept(nn.Module):
-    """Dropout by the masks of the kernels, at its first call and at its second."""
+    """Dropout of a layer as the kernels have it, at the end of its time mixer and of its channel mixer by turns."""
 
-    def __init__(self, seed: Tensor, layer: int, p: float) -> None:
+    def __init__(self, seed: int, layer: int, p: float) -> None:
         super().__init__()
         self.seed, self.layer, self.p, self.calls = seed, layer, p, 0
 
     def forward(self, x: Tensor) -> Tensor:
-        from lformer.ops.fused import row_kernels as rows
-
-        ones = torch.ones(x.shape[0] * x.shape[1], x.shape[2], device=x.device)
-        drop = rows.Drop(self.p, self.seed, 2 * self.layer + self.calls % 2)
+        at = place(self.layer, self.calls % 2)
         self.calls += 1
-        return x * rows.narrow_gradient(ones, torch.ones(2, device=x.device), drop, torch.float32).view(x.shape).to(x)
+        return x * kept_factors(self.seed, at, x[..., 0].numel(), x.shape[-1], self.p, x.device).view(x.shape).to(x)
 
 
 def results(case: Case, blocks: list[LiquidMixer], dtype: torch.dtype, fused: bool) -> dict[str, Tensor]:
@@ -88,16 +86,18 @@ def results(case: Case, blocks: list[LiquidMixer], dtype: torch.dtype, fused: bo
     deltas[1, L // 2 :] = 0
     is_query = (torch.rand(B, L, generator=g) < 0.3).cuda() if case.queries else None
     weight = torch.randn(B, L, case.width, generator=g, dtype=torch.float64)
-    seed = torch.tensor([12345678901234567], device="cuda") if case.dropout else None
+    seed = 12345678901234567
+    dropping = Dropping(torch.tensor(seed, device="cuda"), case.dropout) if case.dropout else None
     modules = nn.ModuleList(copy.deepcopy(blocks)).to("cuda", dtype)
     rows = x.to("cuda", dtype).requires_grad_()
     deltas = deltas.to("cuda", torch.promote_types(dtype, torch.float32))
     if fused:
-        y = stack(rows, deltas, [kernel_weights(m) for m in modules], case.causal, norm, is_query, case.dropout, seed)
+        layers = [kernel_weights(m) for m in modules]
+        y = stack(rows, deltas, layers, case.causal, norm, is_query, dropping=dropping)
     else:
         y = rows
         for n, module in enumerate(modules):
-            if seed is not None:
+            if dropping is not None:
                 module.dropout = Kept(seed, n, case.dropout)
             y = module(y, deltas, is_query=is_query)
     (y * weight.to("cuda", dtype)).sum().backward()

@@ -13,7 +13,7 @@ from lformer import IrregularBatch, LFormer, LFormerConfig
 from lformer.export.subject import STEP
 from lformer.nn.query import merge
 from lformer.nn.read_out import BUDGETS, TimeReadOut, by_definition
-from lformer.train.loop import _groups
+from lformer.train.updating import _groups
 
 SETTINGS = settings(max_examples=8, deadline=None, derandomize=True)
 MODES = [(False, "sequence"), (False, "prefix"), (False, "none"), (True, "sequence"), (True, "prefix"), (True, "none")]

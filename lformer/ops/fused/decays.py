@@ -8,9 +8,14 @@ Naive form: `ops.gates`. With x̃ = σ(logits), μ = σ(theta), u_n = δ_n (μ x
 
 A series is cut into S segments, one program each, which first leave their sums; a sum over later rows is the sum over
 all less that over earlier ones. Running sums are taken in float64. Logits are columns of a wider tensor.
+
+Where some rows only read, the same is done in plain PyTorch, both ways, without atomics and without autograd:
+gradients then repeat to the last bit, and a step can be recorded.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 import triton
@@ -20,6 +25,7 @@ from torch import Tensor
 from lformer.ops.fused.gate import interpolation, inverse
 from lformer.ops.fused.launch import power_of_two, row_stride, start_kernel
 from lformer.ops.fused.tiles import kernel
+from lformer.ops.gates import FADED, shift
 
 SEGMENTS = 128  # of a series, at most
 ELEMENTS = 1024  # of a tile
@@ -257,3 +263,83 @@ def decay_backward(
         **options, COLUMNS=dlogits.shape[1],
     )  # fmt: skip
     return parts.sum(dim=0)
+
+
+# --- with queries ---
+
+
+class Queried(NamedTuple):
+    """Gates, and how the decay of every row follows from them; (B, L, H), theta's (H,)."""
+
+    gate: Tensor  # x̃
+    previous: Tensor  # x̃ of the latest row that wrote
+    mu: Tensor
+    u: Tensor
+    whole: Tensor  # what u is a share of, (B, 1, H) with "sequence"
+    inverse: Tensor  # 1 over that, or 0 where there is nothing to share
+
+    @property
+    def shares(self) -> Tensor:
+        return self.u * self.inverse
+
+
+def _queried(logits: Tensor, deltas: Tensor, theta: Tensor, is_query: Tensor, prefix: bool) -> Queried:
+    gate, mu = torch.sigmoid(logits.float()), torch.sigmoid(theta.float())
+    previous = shift(gate, None, is_query)
+    u = deltas[..., None] * torch.lerp(gate, previous, mu)
+    writes = u.masked_fill(is_query[..., None], 0).double()
+    # A reading row is measured against the past and itself.
+    whole = writes.cumsum(dim=1) + (u - writes) if prefix else writes.sum(dim=1, keepdim=True)
+    something = whole >= torch.finfo(torch.float32).tiny
+    inverse = torch.where(something, 1 / torch.where(something, torch.maximum(whole, u / FADED), 1.0), 0.0)
+    return Queried(gate, previous, mu, u, whole, inverse)
+
+
+def make_query_decay(
+    logits: Tensor, deltas: Tensor, theta: Tensor, is_query: Tensor, prefix: bool
+) -> tuple[Tensor, Tensor]:
+    """(B, L, H) decay of the rows that write, 0 where one reads; (B L, H) what readers find left of a memory, else 1"""
+    shares = _queried(logits, deltas, theta, is_query, prefix).shares
+    queries = is_query[..., None]
+    left = torch.exp(-shares.masked_fill(~queries, 0))
+    return shares.masked_fill(queries, 0).float(), left.flatten(0, 1).float()
+
+
+def query_decay_backward(
+    logits: Tensor,
+    deltas: Tensor,
+    theta: Tensor,
+    is_query: Tensor,
+    slope: Tensor,
+    dreads: Tensor,
+    dlogits: Tensor,
+    prefix: bool,
+) -> Tensor:
+    """Of `make_query_decay`, from the gradients of its results: as `decay_backward`."""
+    H, found, queries = theta.shape[0], _queried(logits, deltas, theta, is_query, prefix), is_query[..., None]
+    gate, previous, mu, u, whole, inverse = found
+    shares = found.shares
+    slope = torch.where(queries, -torch.exp(-shares) * dreads.view_as(slope), slope)
+    own = slope * inverse
+    of_whole = torch.where(whole >= u / FADED, -own * shares, 0.0)
+    if prefix:
+        later = of_whole.sum(dim=1, keepdim=True) - of_whole.cumsum(dim=1) + of_whole
+        du = own + torch.where(queries, of_whole, later)
+    else:
+        du = own + of_whole.sum(dim=1, keepdim=True).masked_fill(queries, 0)
+    du = deltas[..., None] * du
+    # The rows whose earlier endpoint a row is follow it, up to the next one that writes.
+    through = (mu * du).cumsum(dim=1)
+    until = _next_writing(is_query)[..., None].expand_as(through)
+    to_gate = (1 - mu) * du + (through.gather(1, until) - through).masked_fill(queries, 0)
+    dlogits[:, :H] = (to_gate * gate * (1 - gate)).flatten(0, 1)
+    dlogits[:, H:] = 0
+    return ((du * (previous - gate)).sum(dim=(0, 1)) * mu * (1 - mu)).float()
+
+
+def _next_writing(is_query: Tensor) -> Tensor:
+    """(B, L) bool -> (B, L) the next row that writes after each row; the last one where there is none"""
+    L = is_query.shape[1]
+    position = torch.arange(L, device=is_query.device).expand_as(is_query).masked_fill(is_query, L - 1)
+    ahead = position.flip(1).cummin(dim=1).values.flip(1)
+    return torch.cat([ahead[:, 1:], torch.full_like(ahead[:, :1], L - 1)], dim=1)

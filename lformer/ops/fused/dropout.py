@@ -40,7 +40,13 @@ def mixed(x, between):
 @triton.jit
 def drop(tile, keys, dropped, first, T: tl.constexpr, D: tl.constexpr):
     """Rows `first …` of (B L, D) as a (T, D) tile -> those that stay, times LEVELS / (LEVELS - dropped), others 0."""
-    row = mixed((first + tl.arange(0, T)).to(tl.uint32) + keys[0], 0)
+    return drop_rows(tile, keys, dropped, first + tl.arange(0, T), D)
+
+
+@triton.jit
+def drop_rows(tile, keys, dropped, rows, D: tl.constexpr):
+    """As `drop`, of rows with the numbers (T,)."""
+    row = mixed(rows.to(tl.uint32) + keys[0], 0)
     channel = tl.arange(0, D)
     word = mixed(row[:, None] ^ (channel // 2).to(tl.uint32)[None, :], (row * GOLDEN + keys[1])[:, None])
     draw = (word >> (channel % 2 * 16).to(tl.uint32)[None, :]) & (LEVELS - 1)
@@ -57,7 +63,7 @@ class Drops(NamedTuple):
     """What kernels drop of one layer, or of embedded rows."""
 
     seed: Tensor  # () int64
-    place: int  # of the layer's first branch, or of the embedded rows
+    place: int  # of a branch of the layer, the first one for kernels that drop in both, or of the embedded rows
     dropped: int  # of LEVELS
 
 
@@ -76,9 +82,9 @@ def arguments(drops: Drops | None, like: Tensor) -> Arguments:
     return Arguments(drops.seed, (drops.place, drops.dropped), {"DROP": True})
 
 
-def layer_drops(dropping: dropout.Dropping | None, layer: int) -> Drops | None:
-    """Of the mixer `layer`."""
-    return None if dropping is None else _drops(dropping.seed, dropout.place(layer, dropout.TIME), dropping.branches)
+def layer_drops(dropping: dropout.Dropping | None, layer: int, branch: int = dropout.TIME) -> Drops | None:
+    """Of the mixer `layer`, from one of its branches on."""
+    return None if dropping is None else _drops(dropping.seed, dropout.place(layer, branch), dropping.branches)
 
 
 def row_drops(dropping: dropout.Dropping | None) -> Drops | None:

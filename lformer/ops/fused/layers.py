@@ -20,13 +20,15 @@ import torch
 from torch import Tensor
 
 from lformer.ops import checks
+from lformer.ops.dropout import CHANNEL, TIME, Dropping
 from lformer.ops.fused import decays
 from lformer.ops.fused import row_kernels as rows
+from lformer.ops.fused.dropout import Drops, layer_drops
 from lformer.ops.fused.operator import RowGradients, read_rows, read_rows_backward
 from lformer.ops.fused.packed import Operands, pack, take_apart
 from lformer.ops.fused.plan import MixerWeights
-from lformer.ops.fused.row_kernels import ONES, Drop
-from lformer.ops.gates import GateNorm, liquid_decay, normalise_decay
+from lformer.ops.fused.row_kernels import ONES, Gradient
+from lformer.ops.gates import GateNorm
 from lformer.ops.parallel import largest_span
 from lformer.ops.precision import tf32_allowed
 
@@ -34,9 +36,8 @@ from lformer.ops.precision import tf32_allowed
 class Settings(NamedTuple):
     """What a call is, beside its tensors."""
 
-    causal: bool  # of all mixers, as the next two
+    causal: bool  # of all mixers, as the norm
     norm: GateNorm
-    dropout: float
     narrow: torch.dtype  # of what products take
 
 
@@ -66,12 +67,13 @@ class Call(NamedTuple):
 
     deltas: Tensor  # (B, L) float32
     is_query: Tensor | None  # (B, L) bool
-    seed: Tensor | None  # (1,) int64, of dropout
+    dropping: Dropping | None
+    lengths: Tensor | None  # (B,) valid rows, whose mean is taken; None if the rows are wanted
     settings: Settings
 
-    def drop(self, layer: int, branch: int) -> Drop:
-        """At the end of the time mixer (0) or of the channel mixer (1) of a layer."""
-        return Drop(self.settings.dropout, self.seed, 2 * layer + branch)
+    def drop(self, layer: int, branch: int) -> Drops | None:
+        """At the end of the time mixer or of the channel mixer of a layer."""
+        return layer_drops(self.dropping, layer, branch)
 
 
 def stack(
@@ -81,8 +83,8 @@ def stack(
     causal: bool,
     norm: GateNorm,
     is_query: Tensor | None = None,
-    dropout: float = 0.0,
-    seed: Tensor | None = None,
+    lengths: Tensor | None = None,
+    dropping: Dropping | None = None,
 ) -> Tensor:
     """Mixers one after the other.
 
@@ -92,15 +94,15 @@ def stack(
         layers: weights of each mixer.
         causal, norm: of all mixers.
         is_query: (B, L) bool, rows that only read.
-        dropout: share of the numbers set to 0 in what either half of a mixer adds, chosen by the seed.
-        seed: (1,) int64 on the device of x; None where nothing is dropped.
+        lengths: (B,) valid rows: return their mean in the place of the rows, 0 for an empty series.
+        dropping: what is dropped of what either branch of a mixer adds.
 
     Returns:
-        (B, L, D), in the dtype of x.
+        (B, L, D) or (B, D), in the dtype of x.
     """
     checks.deltas_valid(deltas)
-    settings = Settings(causal or x.shape[1] == 1, norm, dropout, narrow_dtype(x))  # one row reads itself either way
-    call = Call(deltas.to(torch.float32).contiguous(), is_query, seed, settings)
+    settings = Settings(causal or x.shape[1] == 1, norm, narrow_dtype(x))  # one row reads itself either way
+    call = Call(deltas.to(torch.float32).contiguous(), is_query, dropping, lengths, settings)
     weights = [p for w in layers for p in w]
     if torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in weights)):
         y: Tensor = _Stack.apply(x, call, *weights)
@@ -134,15 +136,22 @@ class _Stack(torch.autograd.Function):
         tensors = ctx.saved_tensors  # asked for once, as checkpointing wants it
         size, depth = len(MixerWeights._fields), len(tensors) // (len(MixerWeights._fields) + len(Kept._fields))
         layers, of_layers = _grouped(tensors[: depth * size]), tensors[depth * size :]
-        shape, gradients = grad.shape, list[Tensor]()
-        g = grad.contiguous().view(-1, shape[-1])
-        peaks = torch.linalg.vector_norm(g, math.inf).float()[None]
+        gradients: list[Tensor] = []
+        (B, L), lengths = ctx.call.deltas.shape, ctx.call.lengths
+        if lengths is None:
+            g = Gradient(grad.contiguous().view(B * L, -1))
+        else:
+            g = Gradient(grad.float() / lengths.clamp(min=1)[:, None], lengths, L)
+        peaks = grad.new_empty(1, dtype=torch.float32)
+        if ctx.call.settings.narrow == torch.float16:
+            peaks = torch.linalg.vector_norm(g.g, math.inf, dtype=torch.float32)[None]
         with _as_given(grad):
             for n in reversed(range(depth)):
                 kept = Kept(*of_layers[n * len(Kept._fields) : (n + 1) * len(Kept._fields)])
-                g, peaks, found = backward(g, peaks, kept, layers[n], ctx.call, n)
+                dx, peaks, found = backward(g, peaks, kept, layers[n], ctx.call, n)
                 gradients = [*(d.to(p.dtype) for d, p in zip(found, layers[n], strict=True)), *gradients]
-        return g.view(shape), None, *gradients
+                g = Gradient(dx)
+        return dx.view(B, L, -1), None, *gradients
 
 
 def _grouped(weights: Sequence[Tensor]) -> list[MixerWeights]:
@@ -160,7 +169,7 @@ def _as_given(x: Tensor) -> AbstractContextManager[Any]:
 
 
 def run(x: Tensor, call: Call, layers: Sequence[MixerWeights], kept: list[Kept] | None = None) -> Tensor:
-    """(B, L, D) -> (B, L, D); what the backward pass of each layer wants is put into `kept`, where it is given."""
+    """(B, L, D) -> (B, L, D), or (B, D) their mean; what the backward pass of each layer wants goes into `kept`."""
     shape, narrow = x.shape, call.settings.narrow
     x = x.view(-1, shape[-1])
     h = rows.norm(x, layers[0].norm1, layers[0].norm1_bias, narrow, ONES)
@@ -174,17 +183,18 @@ def run(x: Tensor, call: Call, layers: Sequence[MixerWeights], kept: list[Kept] 
         y, memory = read_rows(q, k, v, decay, call.settings.causal)
         y = y.view(x.shape)
         t = product(rows.gate_output(o, y, reads, w.theta.shape[0]), weights.mix.T)
-        x1, h2 = rows.add_norm(x, t, call.drop(n, 0), w.norm2, w.norm2_bias, narrow)
+        x1, h2 = rows.add_norm(x, t, call.drop(n, TIME), w.norm2, w.norm2_bias, narrow)
         up = product(h2, weights.up.T)
         t = product(rows.swiglu(up), weights.down.T)
         if kept is not None:
             kept.append(Kept(x, h, projected, decay, budgets, y, *memory, x1, h2, up, *weights))
         if n + 1 < len(layers):
             following = layers[n + 1]
-            x, h = rows.add_norm(x1, t, call.drop(n, 1), following.norm1, following.norm1_bias, narrow, ONES)
-        else:
-            x = rows.add(x1, t, call.drop(n, 1))
-    return x.view(shape)
+            x, h = rows.add_norm(x1, t, call.drop(n, CHANNEL), following.norm1, following.norm1_bias, narrow, ONES)
+    last = call.drop(len(layers) - 1, CHANNEL)
+    if call.lengths is not None:
+        return rows.add_mean(x1, t, last, call.lengths, shape[1])
+    return rows.add(x1, t, last).view(shape)
 
 
 def split(projected: Tensor, w: MixerWeights, call: Call) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -210,33 +220,24 @@ def gate_logits(projected: Tensor, w: MixerWeights, call: Call) -> Tensor:
 
 def make_decay(logits: Tensor, theta: Tensor, call: Call) -> tuple[Tensor, Tensor, Tensor | None]:
     """(B, L, H), (H,) -> decay (B, L, H), the budgets of `Kept`; with queries (N, H) what they find left of a memory"""
+    prefix = call.settings.norm == "prefix"
     if call.is_query is None:
-        return *decays.make_decay(logits, call.deltas, theta, call.settings.norm == "prefix"), None
-    decay, reads = query_decay(logits, theta, call, call.is_query)
+        return *decays.make_decay(logits, call.deltas, theta, prefix), None
+    decay, reads = decays.make_query_decay(logits, call.deltas, theta, call.is_query, prefix)
     return decay, decay, reads
-
-
-def query_decay(logits: Tensor, theta: Tensor, call: Call, is_query: Tensor) -> tuple[Tensor, Tensor]:
-    """As `make_decay` where some rows only read, in plain PyTorch: -> (B, L, H), (N, H)"""
-    gate, mu = torch.sigmoid(logits.float()), torch.sigmoid(theta.float())
-    with checks.skip_value_checks():
-        u = liquid_decay(gate, call.deltas, mu, is_query=is_query)
-        decay = normalise_decay(u, call.settings.norm, is_query=is_query)
-    writes = decay.masked_fill(is_query[..., None], 0)
-    return writes, torch.exp(writes - decay).flatten(0, 1)
 
 
 # --- backwards ---
 
 
 def backward(
-    g: Tensor, peaks: Tensor, kept: Kept, w: MixerWeights, call: Call, layer: int
+    g: Gradient, peaks: Tensor, kept: Kept, w: MixerWeights, call: Call, layer: int
 ) -> tuple[Tensor, Tensor, MixerWeights]:
     """The backward pass of one mixer.
 
     Args:
-        g: (N, D) gradient of its result.
-        peaks: (P,) largest entries of it.
+        g: gradient of its result.
+        peaks: (P,) largest entries of it; anything where nothing is scaled.
         kept: by the forward pass.
         w: contiguous weights.
         call: of the forward pass.
@@ -248,19 +249,19 @@ def backward(
     narrow, heads = call.settings.narrow, w.theta.shape[0]
     weights = Operands(kept.project, kept.w_mix, kept.w_up, kept.w_down)
     scales = rows.gradient_scales(peaks, narrow)
-    dt = rows.narrow_gradient(g, scales, call.drop(layer, 1), narrow)
+    dt = rows.narrow_gradient(g, kept.x1, scales, call.drop(layer, CHANNEL), narrow)
     dup, s = rows.swiglu_backward(product(dt, weights.down), kept.up)
     d_down = product(dt.T, s, torch.float32)
     d_up = product(dup.T, kept.h2, torch.float32)
     at_x1 = rows.norm_backward(
-        product(dup, weights.up), kept.x1, w.norm2, g, scales, call.drop(layer, 0), narrow
+        product(dup, weights.up), kept.x1, w.norm2, g, scales, call.drop(layer, TIME), narrow
     )  # fmt: skip
     del dup, s
 
     # The gradients of q, k, v and o, side by side as these are, in the dtype of the rows: one that writes after a long
     # silence gathers those of all rows that read it.
     logits = gate_logits(kept.projected, w, call)
-    reads = None if call.is_query is None else query_decay(logits, w.theta, call, call.is_query)[1]
+    reads = None if call.is_query is None else make_decay(logits, w.theta, call)[2]
     dprojected = kept.x.new_empty(kept.projected.shape)
     (q, k, v, o), (dq, dk, dv, do) = split(kept.projected, w, call), split(dprojected, w, call)
     dz = product(at_x1.narrow, weights.mix)
@@ -273,7 +274,7 @@ def backward(
 
     d_project = product(dprojected.T, kept.h.to(dprojected.dtype), torch.float32)
     dh = product(dprojected, weights.project[:, : w.wm.shape[0]].to(dprojected.dtype))
-    at_x = rows.norm_backward(dh, kept.x, w.norm1, at_x1.dx, scales)
+    at_x = rows.norm_backward(dh, kept.x, w.norm1, Gradient(at_x1.dx), scales)
     found = Operands(d_project, d_mix, d_up, d_down)
     return at_x.dx, at_x.peaks, take_apart(found, at_x.affine, at_x1.affine, d_theta, scales, w)
 
@@ -282,14 +283,9 @@ def gates_backward(
     logits: Tensor, theta: Tensor, kept: Kept, ddecay: Tensor, dreads: Tensor | None, dlogits: Tensor, call: Call
 ) -> Tensor:
     """Of `make_decay`: fills dlogits (N, M - 4 D), with zeros behind the heads; returns the gradient of theta, (H,)."""
+    prefix = call.settings.norm == "prefix"
     if call.is_query is None or dreads is None:
-        prefix = call.settings.norm == "prefix"
         return decays.decay_backward(logits, call.deltas, theta, kept.decay, kept.budgets, ddecay, dlogits, prefix)
-    H = theta.shape[0]
-    logits, theta = logits.detach().requires_grad_(), theta.detach().requires_grad_()
-    with torch.enable_grad():
-        results = query_decay(logits, theta, call, call.is_query)
-    of_logits, of_theta = torch.autograd.grad(results, (logits, theta), (ddecay, dreads))
-    dlogits[:, :H] = of_logits.flatten(0, 1)
-    dlogits[:, H:] = 0
-    return of_theta.float()
+    return decays.query_decay_backward(
+        logits, call.deltas, theta, call.is_query, ddecay, dreads, dlogits, prefix
+    )  # fmt: skip

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.library import custom_op
 
 from lformer.ops.fused import operator_kernels as kernels
-from lformer.ops.fused.launch import LAUNCHES, Launch, power_of_two, row_stride
+from lformer.ops.fused.launch import LAUNCHES, Launch, power_of_two, row_stride, start_kernel
 from lformer.ops.fused.plan import Plan, interpreted
 from lformer.ops.precision import tf32_allowed
 
@@ -104,12 +104,24 @@ def _precision(*operands: Tensor) -> str:
     return "ieee" if interpreted() else "tf32x3"
 
 
-def _rows(x: Tensor) -> tuple[Any, ...]:
-    """A (B, L, H[, ·]) tensor as a kernel takes it: with its strides, and the last axis of four contiguous."""
+def _start(
+    kernel: Any,
+    programs: int,
+    rows: tuple[Tensor, ...],
+    others: tuple[Tensor, ...],
+    numbers: tuple[int, ...],
+    **constants: Any,
+) -> None:
+    """A kernel that takes rows (B, L, H[, ·]), other tensors, the strides of the rows, numbers and constants."""
+    rows = tuple(map(_as_taken, rows))
+    strides = [stride for x in rows for stride in x.stride()[:3]]
+    start_kernel(kernel, (programs,), (*rows, *others), (*strides, *numbers), **constants)
+
+
+def _as_taken(x: Tensor) -> Tensor:
+    """Rows as kernels take them: with the last axis of four contiguous."""
     far = x.stride(1) >= FAR and x.shape[1] > 1
-    if far or (x.dim() == 4 and x.stride(-1) != 1):
-        x = x.contiguous()
-    return x, *x.stride()[:3]
+    return x.contiguous() if far or (x.dim() == 4 and x.stride(-1) != 1) else x
 
 
 def _on_its_device(launch: Callable[P, T]) -> Callable[P, T]:
@@ -165,13 +177,14 @@ def _scan(x: Tensor, z: Tensor, decay: Tensor, state: Tensor, plan: Plan, backwa
     inside, since = _empty(x, B, N, H, K, V), _empty(x, B, N, H, dtype=torch.float64)
     ends, spans = _empty(x, B, S, H, K, V), _empty(x, B, S, H, dtype=torch.float64)
     starts, final = _empty(x, B, S, H, K, V), _empty(x, B, H, K, V)
-    kernels.scan_segments[(B * S * H * _parts(V, _block(plan)),)](
-        *_rows(x), *_rows(z), *_rows(decay), inside, since, ends, spans, plan.L, H, N, S, plan.chunks,
-        **_shape(plan), BACKWARDS=backwards, PRECISION=_precision(x, z),
+    _start(
+        kernels.scan_segments, B * S * H * _parts(V, _block(plan)), (x, z, decay), (inside, since, ends, spans),
+        (plan.L, H, N, S, plan.chunks), **_shape(plan), BACKWARDS=backwards, PRECISION=_precision(x, z),
     )  # fmt: skip
-    kernels.carry_segments[(B * H * _parts(K * V, CARRY),)](
-        ends, spans, state.contiguous(), starts, final, H, S, K * V, BLOCK=CARRY, BACKWARDS=backwards
-    )
+    start_kernel(
+        kernels.carry_segments, (B * H * _parts(K * V, CARRY),), (ends, spans, state.contiguous(), starts, final),
+        (H, S, K * V), BLOCK=CARRY, BACKWARDS=backwards,
+    )  # fmt: skip
     return Scan(inside, since, starts), final
 
 
@@ -182,8 +195,8 @@ def causal_forward(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, state: Tensor
     B, L, H, N, S = plan.B, plan.L, plan.H, plan.needed, plan.segments
     scan, final = _scan(k, v, decay, state, plan, backwards=False)
     y = _empty(q, B, L, H, plan.V, dtype=v.dtype)
-    kernels.read_chunk[(B * N * H,)](
-        *_rows(q), *_rows(k), *_rows(v), *_rows(decay), *scan, y, L, H, N, S, plan.chunks,
+    _start(
+        kernels.read_chunk, B * N * H, (q, k, v, decay), (*scan, y), (L, H, N, S, plan.chunks),
         **_shape(plan), PRECISION=plan.precision,
     )  # fmt: skip
     return y, final, *scan
@@ -225,9 +238,9 @@ def _causal_gradients_of_rows(
     """Fills `to`; returns the gradient of the state."""
     plan = make_plan(q, k, v, causal=True)
     pulls, dstate = _scan(q, dy, decay, dfinal, plan, backwards=True)
-    kernels.chunk_gradients[(plan.B * plan.needed * plan.H,)](
-        *_rows(q), *_rows(k), *_rows(v), *_rows(decay), *_rows(dy), *scan, *pulls, *to, *to.row_strides,
-        plan.L, plan.H, plan.needed, plan.segments, plan.chunks,
+    _start(
+        kernels.chunk_gradients, plan.B * plan.needed * plan.H, (q, k, v, decay, dy), (*scan, *pulls, *to),
+        (*to.row_strides, plan.L, plan.H, plan.needed, plan.segments, plan.chunks),
         **_shape(plan, gradients=True), PRECISION=plan.precision,
     )  # fmt: skip
     return dstate
@@ -270,7 +283,8 @@ def _exponents(decay: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
     """(B, L, H) -> decay before each chunk, (B, N, H), and in total, (B, H)"""
     B, H, N = plan.B, plan.H, plan.needed
     totals = _empty(decay, B, N, H, dtype=torch.float64)
-    kernels.sum_chunks[(B * H * _parts(N, GROUP),)](*_rows(decay), totals, plan.L, H, N, T=plan.chunk, GROUP=GROUP)
+    programs = B * H * _parts(N, GROUP)
+    _start(kernels.sum_chunks, programs, (decay,), (totals,), (plan.L, H, N), T=plan.chunk, GROUP=GROUP)
     return _sum_before(totals, backwards=False)
 
 
@@ -280,8 +294,8 @@ def _read_whole(
     """-> (B, L, H, V)"""
     B, L, H, N = plan.B, plan.L, plan.H, plan.needed
     y = _empty(q, B, L, H, plan.V, dtype=dtype)
-    kernels.read_whole[(B * N * H,)](
-        *_rows(q), *_rows(decay), before, total, memory, y, L, H, N,
+    _start(
+        kernels.read_whole, B * N * H, (q, decay), (before, total, memory, y), (L, H, N),
         **_shape(plan), PRECISION=plan.precision,
     )  # fmt: skip
     return y
@@ -291,7 +305,7 @@ def _sum_before(x: Tensor, backwards: bool) -> tuple[Tensor, Tensor]:
     """(B, N, H) -> sums of the entries before each one, and of all, (B, H)."""
     B, N, H = x.shape
     before, total = torch.empty_like(x), _empty(x, B, H, dtype=x.dtype)
-    kernels.sum_before[(B * H,)](x, before, total, H, N, BLOCK=BLOCK, BACKWARDS=backwards)
+    start_kernel(kernels.sum_before, (B * H,), (x, before, total), (H, N), BLOCK=BLOCK, BACKWARDS=backwards)
     return before, total
 
 
@@ -304,11 +318,11 @@ def _sum(x: Tensor, z: Tensor, decay: Tensor, before: Tensor, total: Tensor, pla
     """(B, H, K, V) the weighted products of x and z, summed over the series."""
     B, H, K, V, S = plan.B, plan.H, plan.K, plan.V, plan.segments
     sums = _empty(x, B, S, H, K, V)
-    kernels.sum_segments[(B * S * H * _parts(V, _block(plan)),)](
-        *_rows(x), *_rows(z), *_rows(decay), before, total, sums, plan.L, H, plan.needed, S, plan.chunks,
-        **_shape(plan), BACKWARDS=backwards, PRECISION=_precision(x, z),
+    _start(
+        kernels.sum_segments, B * S * H * _parts(V, _block(plan)), (x, z, decay), (before, total, sums),
+        (plan.L, H, plan.needed, S, plan.chunks), **_shape(plan), BACKWARDS=backwards, PRECISION=_precision(x, z),
     )  # fmt: skip
-    return sums.sum(dim=1)
+    return sums[:, 0] if S == 1 else sums.sum(dim=1)
 
 
 whole_operator = custom_op("lformer::whole_attention", whole_forward, mutates_args=())
@@ -359,13 +373,13 @@ def _whole_gradients_of_rows(
     B, L, H, N = plan.B, plan.L, plan.H, plan.needed
     memory, before, total = kept
     slopes, changes = _empty(q, B, L, H), _empty(q, B, N, H, dtype=torch.float64)
-    kernels.whole_gradients[(B * N * H,)](
-        *_rows(q), *_rows(k), *_rows(v), *_rows(decay), *_rows(dy), before, total, memory, pull,
-        *to[:3], slopes, changes, *to.row_strides, L, H, N,
+    _start(
+        kernels.whole_gradients, B * N * H, (q, k, v, decay, dy),
+        (before, total, memory, pull, *to[:3], slopes, changes), (*to.row_strides, L, H, N),
         **_shape(plan, gradients=True), PRECISION=plan.precision,
     )  # fmt: skip
     later, _ = _sum_before(changes, backwards=True)
-    kernels.add_later[(B * N * H,)](slopes, later, final, to.ddecay, L, H, N, T=plan.chunk)
+    start_kernel(kernels.add_later, (B * N * H,), (slopes, later, final, to.ddecay), (L, H, N), T=plan.chunk)
 
 
 whole_backward_operator = custom_op("lformer::whole_attention_backward", whole_backward, mutates_args=())

@@ -95,10 +95,9 @@ def weights_between(c, T: tl.constexpr):
 
 @kernel
 def scan_segments(
-    x, x_b, x_l, x_h,
-    z, z_b, z_l, z_h,
-    decay, d_b, d_l, d_h,
+    x, z, decay,  # rows: (B, L, H, ·), decay (B, L, H)
     inside, since, ends, spans,
+    x_b, x_l, x_h, z_b, z_l, z_h, d_b, d_l, d_h,
     L, H, N, S, CHUNKS,
     K: tl.constexpr, V: tl.constexpr, T: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
     BACKWARDS: tl.constexpr, PRECISION: tl.constexpr,
@@ -177,11 +176,9 @@ def memory_before(
 
 @kernel
 def read_chunk(
-    q, q_b, q_l, q_h,
-    k, k_b, k_l, k_h,
-    v, v_b, v_l, v_h,
-    decay, d_b, d_l, d_h,
+    q, k, v, decay,  # rows: (B, L, H, ·), decay (B, L, H)
     inside, since, starts, y,
+    q_b, q_l, q_h, k_b, k_l, k_h, v_b, v_l, v_h, d_b, d_l, d_h,
     L, H, N, S, CHUNKS,
     K: tl.constexpr, V: tl.constexpr, T: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -208,14 +205,12 @@ def read_chunk(
 
 @kernel
 def chunk_gradients(
-    q, q_b, q_l, q_h,
-    k, k_b, k_l, k_h,
-    v, v_b, v_l, v_h,
-    decay, d_b, d_l, d_h,
-    dy, g_b, g_l, g_h,
+    q, k, v, decay, dy,  # rows: (B, L, H, ·), decay (B, L, H)
     inside, since, starts,
     later, until, stops,
-    dq, dk, dv, ddecay, key_row, value_row,
+    dq, dk, dv, ddecay,
+    q_b, q_l, q_h, k_b, k_l, k_h, v_b, v_l, v_h, d_b, d_l, d_h, g_b, g_l, g_h,
+    key_row, value_row,
     L, H, N, S, CHUNKS,
     K: tl.constexpr, V: tl.constexpr, T: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -288,7 +283,7 @@ def chunk_gradients(
 
 
 @kernel
-def sum_chunks(decay, d_b, d_l, d_h, totals, L, H, N, T: tl.constexpr, GROUP: tl.constexpr):
+def sum_chunks(decay, totals, d_b, d_l, d_h, L, H, N, T: tl.constexpr, GROUP: tl.constexpr):
     """Decay across each of GROUP chunks, in float64: (B, L, H) -> (B, N, H)."""
     groups = tl.cdiv(N, GROUP)
     program = tl.program_id(0).to(tl.int64)
@@ -322,10 +317,9 @@ def from_middle(d, before, total):
 
 @kernel
 def sum_segments(
-    x, x_b, x_l, x_h,
-    z, z_b, z_l, z_h,
-    decay, d_b, d_l, d_h,
+    x, z, decay,  # rows: (B, L, H, ·), decay (B, L, H)
     before, total, sums,
+    x_b, x_l, x_h, z_b, z_l, z_h, d_b, d_l, d_h,
     L, H, N, S, CHUNKS,
     K: tl.constexpr, V: tl.constexpr, T: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
     BACKWARDS: tl.constexpr, PRECISION: tl.constexpr,
@@ -357,9 +351,9 @@ def sum_segments(
 
 @kernel
 def read_whole(
-    q, q_b, q_l, q_h,
-    decay, d_b, d_l, d_h,
+    q, decay,  # rows: (B, L, H, ·), decay (B, L, H)
     before, total, memory, y,
+    q_b, q_l, q_h, d_b, d_l, d_h,
     L, H, N,
     K: tl.constexpr, V: tl.constexpr, T: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -381,13 +375,11 @@ def read_whole(
 
 @kernel
 def whole_gradients(
-    q, q_b, q_l, q_h,
-    k, k_b, k_l, k_h,
-    v, v_b, v_l, v_h,
-    decay, d_b, d_l, d_h,
-    dy, g_b, g_l, g_h,
+    q, k, v, decay, dy,  # rows: (B, L, H, ·), decay (B, L, H)
     before, total, memory, pull,
-    dq, dk, dv, slopes, sums, key_row, value_row,
+    dq, dk, dv, slopes, sums,
+    q_b, q_l, q_h, k_b, k_l, k_h, v_b, v_l, v_h, d_b, d_l, d_h, g_b, g_l, g_h,
+    key_row, value_row,
     L, H, N,
     K: tl.constexpr, V: tl.constexpr, T: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
     PRECISION: tl.constexpr,

@@ -14,26 +14,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lformer.ops.fused.drops import kept
+from lformer.ops.fused.dropout import Drops, arguments, drop_rows, load_keys
 from lformer.ops.fused.launch import power_of_two, start_kernel
 from lformer.ops.fused.tiles import EPSILON
 
-kernel = triton.jit(do_not_specialize=["N", "stream", "per_program", "count"])  # which change from call to call
+kernel = triton.jit(
+    do_not_specialize=["N", "L", "S", "place", "dropped", "per_program", "segment_rows", "count"]
+)  # which change from call to call
 ONES = 16  # columns after those of normalised rows: a 1, then zeros; a product with them adds the bias
 ELEMENTS = 4096  # of a tile
-PROGRAMS = 1056  # of a kernel that also sums over rows: 8 for each multiprocessor of an H200
+PROGRAMS = 792  # of a kernel that also sums over rows: 6 for each multiprocessor of an H200, which runs 3 at a time
 HALF_RANGE = 1.0  # gradients in float16 are scaled so that the largest lies between this and twice this
-
-
-class Drop(NamedTuple):
-    """Dropout at one place of a call: how much, and from which numbers."""
-
-    p: float
-    seed: Tensor | None  # (1,) int64; None where nothing is dropped
-    stream: int
-
-    def at(self, stream: int) -> Drop:
-        return self._replace(stream=stream)
 
 
 # --- tiles ---
@@ -84,9 +75,15 @@ def unit_rows(x, D: tl.constexpr, BD: tl.constexpr):
 
 
 @triton.jit
-def dropped(x, seed, stream, rows, p, BD: tl.constexpr):
-    """x where it is kept, divided by the share that is."""
-    return tl.where(kept(seed, stream, rows, tl.arange(0, BD), p), x / (1 - p), 0.0)
+def load_gradient(g, lengths, rows, limit, L, D: tl.constexpr, BD: tl.constexpr, POOLED: tl.constexpr):
+    """Rows of g (N, D); POOLED, g (B, D) is that of every row of a series up to its length."""
+    if POOLED:
+        series, column = rows // L, tl.arange(0, BD)
+        valid = (rows < limit) & (rows - series * L < tl.load(lengths + series, mask=rows < limit, other=0))
+        inside = valid[:, None] & (column < D)[None, :]
+        return tl.load(g + series[:, None] * D + column[None, :], mask=inside, other=0.0).to(tl.float32)
+    else:
+        return load_rows(g, rows, D, limit, D, BD)
 
 
 def _tile(D: int, elements: int = ELEMENTS) -> dict[str, int]:
@@ -111,7 +108,7 @@ def add_norm_kernel(
     bias,  # (D,)
     total,  # (N, D) out, if ADD: x + dropped t
     h,  # (N, D), then ONES columns if there are any; out, if NORM: its layer norm
-    N, stream, h_row, p,
+    N, place, dropped, h_row,
     D: tl.constexpr, BD: tl.constexpr, T: tl.constexpr, ONES: tl.constexpr,
     ADD: tl.constexpr, NORM: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
@@ -120,7 +117,7 @@ def add_norm_kernel(
     if ADD:
         added = load_rows(t, rows, D, N, D, BD)
         if DROP:
-            added = dropped(added, seed, stream, rows, p, BD)
+            added = drop_rows(added, load_keys(seed, place), dropped, rows, BD)
         tile = (tile + added).to(total.dtype.element_ty)
         store_rows(total, rows, D, N, tile, D, BD)
         tile = tile.to(tl.float32)
@@ -141,7 +138,7 @@ def norm(x: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype, ones: int 
     return h
 
 
-def add(x: Tensor, t: Tensor, drop: Drop) -> Tensor:
+def add(x: Tensor, t: Tensor, drop: Drops | None) -> Tensor:
     """x + dropped t, (N, D)"""
     total = torch.empty_like(x)
     _add_norm(x, t, drop, None, total, None, 0)
@@ -149,7 +146,7 @@ def add(x: Tensor, t: Tensor, drop: Drop) -> Tensor:
 
 
 def add_norm(
-    x: Tensor, t: Tensor, drop: Drop, weight: Tensor, bias: Tensor, dtype: torch.dtype, ones: int = 0
+    x: Tensor, t: Tensor, drop: Drops | None, weight: Tensor, bias: Tensor, dtype: torch.dtype, ones: int = 0
 ) -> tuple[Tensor, Tensor]:
     """`add`, and `norm` of it."""
     N, D = x.shape
@@ -161,7 +158,7 @@ def add_norm(
 def _add_norm(
     x: Tensor,
     t: Tensor | None,
-    drop: Drop | None,
+    drop: Drops | None,
     affine: tuple[Tensor, Tensor] | None,
     total: Tensor | None,
     h: Tensor | None,
@@ -169,14 +166,51 @@ def _add_norm(
 ) -> None:
     N, D = x.shape
     tile = _tile(D)
-    seed = drop.seed if drop is not None else None
+    dropping = arguments(drop, x)
     weight, bias = (x, x) if affine is None else affine
-    tensors = (x, x if t is None else t, x if seed is None else seed, weight, bias)
+    tensors = (x, x if t is None else t, dropping.seed, weight, bias)
     start_kernel(
         add_norm_kernel, _grid(N, tile), (*tensors, x if total is None else total, x if h is None else h),
-        (N, drop.stream if drop else 0, D + ones, drop.p if drop else 0.0),
-        **tile, ONES=ones, ADD=t is not None, NORM=h is not None, DROP=seed is not None, num_warps=4,
+        (N, *dropping.numbers, D + ones),
+        **tile, ONES=ones, ADD=t is not None, NORM=h is not None, **dropping.constant, num_warps=4,
     )  # fmt: skip
+
+
+@kernel
+def add_sum_kernel(
+    x, t,  # (N, D)
+    seed, lengths,  # (1,), (B,)
+    sums,  # (B, S, D) out: of x + dropped t over valid rows
+    L, S, segment_rows, place, dropped,
+    D: tl.constexpr, BD: tl.constexpr, T: tl.constexpr, DROP: tl.constexpr,
+):  # fmt: skip
+    series, segment = (tl.program_id(0) // S).to(tl.int64), tl.program_id(0) % S
+    start = segment * segment_rows
+    end = tl.minimum(start + segment_rows, tl.load(lengths + series).to(tl.int32))
+    total = tl.zeros((T, BD), tl.float32)
+    for begin in range(start, end, T):
+        rows, limit = rows_at(series * L + begin, T), series * L + end
+        added = load_rows(t, rows, D, limit, D, BD)
+        if DROP:
+            added = drop_rows(added, load_keys(seed, place), dropped, rows, BD)
+        total += load_rows(x, rows, D, limit, D, BD) + added
+    column = tl.arange(0, BD)
+    at = sums + (series * S + segment) * D + column
+    tl.store(at, tl.sum(total, axis=0), mask=column < D)
+
+
+def add_mean(x: Tensor, t: Tensor, drop: Drops | None, lengths: Tensor, L: int) -> Tensor:
+    """Mean of `add` over the valid rows of each series, (N, D), (N, D), (B,) -> (B, D) like x; 0 if there is none."""
+    B, D = lengths.shape[0], x.shape[1]
+    tile = _tile(D, ELEMENTS // 2)
+    segment_rows = triton.cdiv(triton.cdiv(L, max(1, PROGRAMS // B)), tile["T"]) * tile["T"]
+    segments = triton.cdiv(L, segment_rows)
+    sums, dropping = x.new_empty(B, segments, D, dtype=torch.float32), arguments(drop, x)
+    start_kernel(
+        add_sum_kernel, (B * segments,), (x, t, dropping.seed, lengths, sums),
+        (L, segments, segment_rows, *dropping.numbers), **tile, **dropping.constant, num_warps=4,
+    )  # fmt: skip
+    return (sums.sum(dim=1) / lengths.clamp(min=1)[:, None]).to(x.dtype)
 
 
 @kernel
@@ -184,15 +218,17 @@ def norm_backward_kernel(
     dh,  # (N, D) gradient of the layer norm, times scales[0]
     x,  # (N, D) its rows
     weight,  # (D,)
-    g,  # (N, D) gradient of the rows that comes past the norm
+    g,  # (N, D) gradient of the rows that comes past the norm; POOLED as in `load_gradient`
+    lengths,  # (B,), if POOLED
     scales,  # (2,) what gradients are multiplied by, and its inverse
     seed,  # (1,)
     dx,  # (N, D) out: gradient of the rows
     narrow,  # (N, D) out, if NARROW: where it is not dropped, times scales[0]
     parts,  # (P, 2, D) out: of the gradients of weight and bias
     peaks,  # (P,) out: largest entries of dx
-    N, per_program, stream, p,
+    N, L, per_program, place, dropped,
     D: tl.constexpr, BD: tl.constexpr, T: tl.constexpr, NARROW: tl.constexpr, DROP: tl.constexpr,
+    POOLED: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)
     first = program * per_program
@@ -211,19 +247,32 @@ def norm_backward_kernel(
         slope *= factor
         along = tl.sum(slope * unit, axis=1)[:, None] / D
         slope = deviation * (slope - tl.sum(slope, axis=1)[:, None] / D - unit * along)
-        out = load_rows(g, rows, D, limit, D, BD) + inverse * slope
+        out = load_gradient(g, lengths, rows, limit, L, D, BD, POOLED) + inverse * slope
         store_rows(dx, rows, D, limit, out, D, BD)
         inside = (rows < limit)[:, None] & (tl.arange(0, BD) < D)[None, :]
         peak = tl.maximum(peak, tl.where(inside, tl.abs(out), 0.0))
         if NARROW:
             if DROP:
-                out = dropped(out, seed, stream, rows, p, BD)
+                out = drop_rows(out, load_keys(seed, place), dropped, rows, BD)
             store_rows(narrow, rows, D, limit, out * scale, D, BD)
     column = tl.arange(0, BD)
     at = parts + program * 2 * D + column
     tl.store(at, tl.sum(to_weight, axis=0) * inverse, mask=column < D)
     tl.store(at + D, tl.sum(to_bias, axis=0) * inverse, mask=column < D)
     tl.store(peaks + program, tl.max(tl.max(peak, axis=1), axis=0))
+
+
+class Gradient(NamedTuple):
+    """Of rows: their own, or one for all valid rows of a series."""
+
+    g: Tensor  # (N, D) or (B, D)
+    lengths: Tensor | None = None  # (B,) valid rows, where a series has one gradient
+    rows: int = 1  # L, of a series
+
+    @property
+    def operands(self) -> tuple[Tensor, Tensor]:
+        """As kernels take it."""
+        return self.g, self.g if self.lengths is None else self.lengths
 
 
 class NormGradients(NamedTuple):
@@ -239,9 +288,9 @@ def norm_backward(
     dh: Tensor,
     x: Tensor,
     weight: Tensor,
-    g: Tensor,
+    g: Gradient,
     scales: Tensor,
-    drop: Drop | None = None,
+    drop: Drops | None = None,
     narrow: torch.dtype | None = None,
 ) -> NormGradients:
     """Of `norm` at rows x (N, D), from its gradient dh and that of the residual, g.
@@ -255,12 +304,12 @@ def norm_backward(
     dx = torch.empty_like(x)
     out = dx if narrow is None else x.new_empty(N, D, dtype=narrow)
     parts, peaks = x.new_empty(programs, 2, D, dtype=torch.float32), x.new_empty(programs, dtype=torch.float32)
-    seed = drop.seed if drop is not None else None
+    dropping = arguments(drop, scales)
     start_kernel(
         norm_backward_kernel, (programs,),
-        (dh, x, weight, g, scales, scales if seed is None else seed, dx, out, parts, peaks),
-        (N, per_program, drop.stream if drop else 0, drop.p if drop else 0.0),
-        **tile, NARROW=narrow is not None, DROP=seed is not None, num_warps=4,
+        (dh, x, weight, *g.operands, scales, dropping.seed, dx, out, parts, peaks),
+        (N, g.rows, per_program, *dropping.numbers),
+        **tile, NARROW=narrow is not None, **dropping.constant, POOLED=g.lengths is not None, num_warps=4,
     )  # fmt: skip
     return NormGradients(dx, out, parts.sum(dim=0), peaks)
 
@@ -295,26 +344,30 @@ def gradient_scales(peaks: Tensor, narrow: torch.dtype) -> Tensor:
 
 @kernel
 def narrow_kernel(
-    g, scales, seed, out, N, stream, p, D: tl.constexpr, BD: tl.constexpr, T: tl.constexpr, DROP: tl.constexpr
+    g, lengths, scales, seed, out, N, L, place, dropped,
+    D: tl.constexpr, BD: tl.constexpr, T: tl.constexpr, DROP: tl.constexpr, POOLED: tl.constexpr,
 ):  # fmt: skip
-    """g, out: (N, D)"""
+    """g as in `load_gradient` -> out (N, D)"""
     rows = rows_at(tl.program_id(0) * T, T)
-    tile = load_rows(g, rows, D, N, D, BD)
+    tile = load_gradient(g, lengths, rows, N, L, D, BD, POOLED)
     if DROP:
-        tile = dropped(tile, seed, stream, rows, p, BD)
+        tile = drop_rows(tile, load_keys(seed, place), dropped, rows, BD)
     store_rows(out, rows, D, N, tile * tl.load(scales), D, BD)
 
 
-def narrow_gradient(g: Tensor, scales: Tensor, drop: Drop, narrow: torch.dtype) -> Tensor:
-    """g (N, D) behind dropout -> scaled, in `narrow`."""
-    if drop.seed is None and g.dtype == narrow:  # then the scale is 1
-        return g
-    N, D = g.shape
-    tile, out = _tile(D), g.new_empty(N, D, dtype=narrow)
-    seed = g if drop.seed is None else drop.seed
+def narrow_gradient(
+    gradient: Gradient, like: Tensor, scales: Tensor, drop: Drops | None, narrow: torch.dtype
+) -> Tensor:
+    """Of rows `like` (N, D), behind dropout -> (N, D) scaled, in `narrow`."""
+    if gradient.lengths is None and drop is None and gradient.g.dtype == narrow:  # then the scale is 1
+        return gradient.g
+    N, D = like.shape
+    tile, out = _tile(D), like.new_empty(N, D, dtype=narrow)
+    dropping = arguments(drop, scales)
     start_kernel(
-        narrow_kernel, _grid(N, tile), (g, scales, seed, out), (N, drop.stream, drop.p),
-        **tile, DROP=drop.seed is not None, num_warps=4,
+        narrow_kernel, _grid(N, tile), (*gradient.operands, scales, dropping.seed, out),
+        (N, gradient.rows, *dropping.numbers),
+        **tile, **dropping.constant, POOLED=gradient.lengths is not None, num_warps=4,
     )  # fmt: skip
     return out
 

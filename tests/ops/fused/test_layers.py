@@ -16,57 +16,30 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lformer import ops
+from lformer.cuda_graphs import capture_step
 from lformer.draws import Draws, drawing_from
 from lformer.nn import LiquidMixer, fusion
 from lformer.nn.fusion import kernel_weights, mix_layers
 from lformer.ops import checks
+from lformer.ops.dropout import Dropping, kept_factors, place
 from lformer.ops.fused import decays, layers
 from lformer.ops.fused import row_kernels as rows
+from lformer.ops.fused.mixer import _pooled
 
 SIZE = (48, 6, 40)  # D, H, F: no power of two but the heads
 
 
-# --- what dropout keeps, in plain form ---
-
-
-def scrambled(x: Tensor) -> Tensor:
-    """As `drops.scrambled`, on int64 that hold 32 bits."""
-    word = 0xFFFFFFFF
-    x = ((x ^ (x >> 16)) * 0x85EBCA6B) & word
-    x = ((x ^ (x >> 13)) * 0xC2B2AE35) & word
-    return x ^ (x >> 16)
-
-
-def kept(seed: Tensor, stream: int, N: int, D: int, p: float) -> Tensor:
-    """(N, D) bool, as `drops.kept` tells."""
-    word = 0xFFFFFFFF
-    key = scrambled((seed.cpu() >> 32) + stream & word) ^ (seed.cpu() & word)
-    of_row = scrambled(scrambled(key) ^ torch.arange(N))
-    bits = scrambled(of_row[:, None] + torch.arange(D) * 0x9E3779B9 & word)
-    return (bits >> 8).double() * 2.0**-24 >= p
-
-
 class Kept(nn.Module):
-    """Dropout that keeps what it is told, at its first call and at its second."""
+    """Dropout of a layer as `kept_factors` tells, at the end of its time mixer and of its channel mixer by turns."""
 
-    def __init__(self, masks: list[Tensor], p: float) -> None:
+    def __init__(self, seed: int, layer: int, p: float) -> None:
         super().__init__()
-        self.masks, self.p, self.calls = masks, p, 0
+        self.seed, self.layer, self.p, self.calls = seed, layer, p, 0
 
     def forward(self, x: Tensor) -> Tensor:
-        mask = self.masks[self.calls % 2].view(x.shape).to(x.device)
+        factors = kept_factors(self.seed, place(self.layer, self.calls % 2), x[..., 0].numel(), x.shape[-1], self.p)
         self.calls += 1
-        return torch.where(mask, x / (1 - self.p), 0)
-
-
-def test_dropout_keeps_its_share_and_nothing_repeats() -> None:
-    masks = [kept(torch.tensor([seed]), stream, 300, 128, 0.3) for seed in (0, 1, 2**40) for stream in (0, 1, 2)]
-    for mask in masks:
-        assert abs(float(mask.double().mean()) - 0.7) < 0.01  # four deviations
-        assert abs(float(mask.double().mean(dim=0).std()) - (0.21 / 300) ** 0.5) < 0.01
-    agree = torch.stack([(a == b).double().mean() for n, a in enumerate(masks) for b in masks[:n]])
-    assert float((agree - 0.58).abs().max()) < 0.02  # 0.7² + 0.3²
-    assert abs(float((masks[0][1:] == masks[0][:-1]).double().mean()) - 0.58) < 0.02
+        return x * factors.view(x.shape).to(x)
 
 
 # --- output and gradients ---
@@ -80,6 +53,7 @@ class Case(NamedTuple):
     queries: bool = False
     dropout: float = 0.0
     mu: str = "per_head"
+    pool: bool = False
 
 
 CASES = {
@@ -90,10 +64,11 @@ CASES = {
     "queries, causal": Case((128, 16, 40), True, "prefix", 20, queries=True),
     "one head of 128": Case((128, 1, 72), True, "sequence", 17, queries=True, dropout=0.2),
     "dropout": Case(SIZE, False, "sequence", 30, dropout=0.3),
+    "mean": Case(SIZE, False, "sequence", 30, dropout=0.3, pool=True),
     "one row": Case(SIZE, False, "sequence", 1),
 }
 LONG = {
-    "width 128": Case((128, 4, 352), False, "sequence", 3000),
+    "width 128": Case((128, 4, 352), False, "sequence", 3000, pool=True),
     "width 128, causal": Case((128, 2, 352), True, "prefix", 3000, dropout=0.1),
     "width 256": Case((256, 2, 704), False, "sequence", 1000, queries=True),
     "width 512, causal": Case((512, 8, 128), True, "sequence", 500),
@@ -104,8 +79,9 @@ class Work(NamedTuple):
     blocks: list[LiquidMixer]  # in float64
     x: Tensor
     deltas: Tensor
+    lengths: Tensor  # the second series is empty
     is_query: Tensor | None
-    seed: Tensor | None
+    seed: int | None  # of dropout
     case: Case
 
     def results(self, dtype: torch.dtype, device: str, fused: bool, size: float = 1.0) -> dict[str, Tensor]:
@@ -116,17 +92,18 @@ class Work(NamedTuple):
         is_query = None if self.is_query is None else self.is_query.to(device)
         case = self.case
         if fused:
-            weights, seed = [kernel_weights(block) for block in blocks], self.seed
-            seed = None if seed is None else seed.to(device)
-            y = layers.stack(x, deltas, weights, case.causal, case.norm, is_query, case.dropout, seed)
+            weights = [kernel_weights(block) for block in blocks]
+            dropping = None if self.seed is None else Dropping(torch.tensor(self.seed, device=device), case.dropout)
+            lengths = self.lengths.to(device) if case.pool else None
+            y = layers.stack(x, deltas, weights, case.causal, case.norm, is_query, lengths, dropping)
         else:
             y = x
             for n, block in enumerate(blocks):
                 block.liquid.backend = "parallel"
                 if self.seed is not None:
-                    shape = x.shape[0] * x.shape[1], x.shape[2], case.dropout
-                    block.dropout = Kept([kept(self.seed, 2 * n + b, *shape) for b in (0, 1)], case.dropout)
+                    block.dropout = Kept(self.seed, n, case.dropout)
                 y = block(y, deltas, is_query=is_query)
+            y = _pooled(y, self.lengths.to(device)) if case.pool else y
         weight = torch.randn(y.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         (y * (weight * size).to(device, dtype)).sum().backward()
         found: dict[str, list[Tensor]] = {"y": [y.detach()], "x": [x.grad]}
@@ -138,11 +115,12 @@ class Work(NamedTuple):
 
 def make_work(case: Case, depth: int = 2) -> Work:
     blocks = [mixer(case.size, case.causal, case.norm, seed, mu=case.mu) for seed in range(depth)]
-    x, deltas, _ = series(case.L, case.size[0])
+    x, deltas, lengths = series(case.L, case.size[0])
+    lengths[1] = 0
     g = torch.Generator().manual_seed(3)
     is_query = torch.rand(3, case.L, generator=g) < 0.3 if case.queries else None
-    seed = torch.randint(2**62, (1,), generator=g) if case.dropout else None
-    return Work(blocks, x, deltas, is_query, seed, case)
+    seed = int(torch.randint(2**62, (), generator=g)) if case.dropout else None
+    return Work(blocks, x, deltas, lengths, is_query, seed, case)
 
 
 def compare(case: Case, dtype: torch.dtype, device: str) -> None:
@@ -301,6 +279,7 @@ def test_what_is_dropped_belongs_to_the_run(precision: str, device: str) -> None
     [
         ({"width": 48, "heads": 3}, "width 48 with heads of 16"),
         ({"answer": "query"}, "some rows only read"),
+        ({"answer": "query", "read_out": "time"}, "some rows only read"),
         ({"heads": 4, "answer": "step", "causal": True, "gate_norm": "prefix"}, "heads of 8"),
     ],
 )
@@ -322,14 +301,14 @@ def test_a_model_answers_as_the_plain_one(config: dict, reason: str, dtype: torc
 
 def test_a_model_trains_with_dropout(device: str) -> None:
     torch.set_float32_matmul_precision("high")
-    model, _ = models(dropout=0.1)
+    model, _ = models(width=48, heads=3, dropout=0.1)
     model = model.float().to(device).train()
     batch = irregular_batch(L=10, dtype=torch.float32).to(device)
-    assert path(model, batch)[:2] == ("fused layers", "dropout acts inside the mixers")
+    assert path(model, batch).name == "fused layers"
     model(batch).square().sum().backward()
     assert all(p.grad is not None and bool(torch.isfinite(p.grad).all()) for p in model.parameters())
-    model.eval()
-    assert path(model, batch).name == "fused model"
+    answers = {float(model(batch).detach().sum()) for _ in range(3)}
+    assert len(answers) == 3  # other numbers are dropped in every call
 
 
 @pytest.mark.gpu
@@ -402,3 +381,64 @@ def test_decays_of_several_segments(
     assert not to[:, 37:48].any()
     assert bool((to[:, :32] == 1).all())
     assert bool((to[:, 48:] == 1).all())
+
+
+@pytest.mark.parametrize("norm", ["sequence", "prefix"])
+def test_decays_with_queries(norm: ops.GateNorm, device: str) -> None:
+    """The first series begins and ends with queries, the second has nothing else, the third one far behind its end."""
+    _, deltas, _ = series(30, 16)
+    g = torch.Generator().manual_seed(0)
+    is_query = torch.rand(3, 30, generator=g) < 0.4
+    is_query[0, [0, 1, -1]] = True
+    is_query[1] = True
+    is_query[2, -1], deltas[2, -1] = True, 1e9
+    logits, theta = torch.randn(3, 30, 5, generator=g), torch.randn(5, generator=g)
+    slope, dreads = torch.randn(3, 30, 5, generator=g), torch.randn(90, 5, generator=g)
+    on = logits.to(device), deltas.float().to(device), theta.to(device), is_query.to(device)
+    decay, reads = decays.make_query_decay(*on, norm == "prefix")
+    to = torch.ones(90, 16, device=device)
+    dtheta = decays.query_decay_backward(*on, slope.to(device), dreads.to(device), to, norm == "prefix")
+
+    def plain(dtype: torch.dtype) -> list[Tensor]:
+        leaves = [t.to(dtype).requires_grad_() for t in (logits, theta)]
+        mu = torch.sigmoid(leaves[1])
+        u = ops.liquid_decay(torch.sigmoid(leaves[0]), deltas.float().to(dtype), mu, is_query=is_query)
+        shares = ops.normalise_decay(u, norm, is_query=is_query)
+        writes = shares.masked_fill(is_query[..., None], 0)
+        results = writes, torch.exp(writes - shares).flatten(0, 1)
+        return [r.detach() for r in results] + list(
+            torch.autograd.grad(results, leaves, (slope.to(dtype), dreads.to(dtype)))
+        )
+
+    ours = [decay, reads, to[:, :5].reshape(3, 30, 5), dtheta]
+    for found, rounded, exact in zip(ours, plain(torch.float32), plain(torch.float64), strict=True):
+        require_close(found.cpu(), rounded, exact)
+    assert not to[:, 5:].any()
+
+
+# --- on a GPU alone ---
+
+
+@pytest.mark.gpu
+@torch.no_grad()
+def test_autocast_runs_layers_in_bfloat16() -> None:
+    model, plain = models(backend="auto", width=128, heads=4, hidden=352)
+    exact = plain(irregular_batch(L=300, dtype=torch.float64))
+    batch = irregular_batch(L=300, dtype=torch.float32).to("cuda")
+    model.float().cuda()
+    plain.float().cuda()
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert model.explain(batch).name == "fused layers"
+        require_close(model(batch), plain(batch), exact)
+
+
+@pytest.mark.gpu
+def test_a_replayed_step_drops_other_numbers_every_time() -> None:
+    torch.set_float32_matmul_precision("high")
+    model, _ = models(backend="auto", width=128, heads=4, dropout=0.3)
+    model = model.float().cuda().train()
+    batch = irregular_batch(L=50, dtype=torch.float32, targets=torch.randn(4, 2)).to("cuda")
+    step = capture_step(model, lambda model, batch: (model(batch) - batch.targets).square().mean())
+    losses = [float(step(batch)) for _ in range(6)]
+    assert step.captured(batch)
+    assert len(set(losses)) == len(losses)
