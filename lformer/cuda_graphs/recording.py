@@ -147,7 +147,7 @@ def fill(inputs: Source, batch: Source) -> None:
         for buffer, tensor in zip(_held_by(inputs).values(), _held_by(batch).values(), strict=True):
             if isinstance(buffer, Tensor) and isinstance(tensor, Tensor) and buffer is not tensor:
                 # From memory that is not pinned, a copy would wait for all work that the GPU has before it.
-                tensor = tensor.pin_memory() if buffer.is_cuda and not tensor.is_cuda else tensor
+                tensor = tensor.contiguous().pin_memory() if buffer.is_cuda and not tensor.is_cuda else tensor
                 buffer.copy_(tensor, non_blocking=True)
 
 

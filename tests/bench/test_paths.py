@@ -60,7 +60,7 @@ def test_warm_compiles_what_has_kernels() -> None:
     result = CliRunner().invoke(app, ["warm", "--width", "32", "--heads", "2", "--rows", "40", "--batch", "2"])
     assert result.exit_code == 0, result.output
     assert result.output.count("width 32, 2 heads") == 4
-    nothing = CliRunner().invoke(app, ["warm", "--width", "48", "--heads", "3"])
+    nothing = CliRunner().invoke(app, ["warm", "--width", "40", "--heads", "4"])
     assert "nothing to compile" in nothing.output
 
 

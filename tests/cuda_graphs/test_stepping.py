@@ -254,6 +254,7 @@ def test_on_a_gpu_a_loss_that_is_not_a_number_moves_nothing() -> None:
 @pytest.mark.gpu
 @on_gpu
 @pytest.mark.usefixtures("ordinary_kernels")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype feature")
 def test_on_a_gpu_a_replayed_step_waits_for_nothing() -> None:
     """PyTorch says so whenever a call waits for the device."""
     net = model(torch.float32).cuda()
@@ -262,8 +263,8 @@ def test_on_a_gpu_a_replayed_step_waits_for_nothing() -> None:
     for n, share in enumerate(shares[:3]):
         step(share, n)
     before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         losses = [step(share, n) for n, share in enumerate(shares[3:], 3)]
     finally:
         torch.cuda.set_sync_debug_mode(before)

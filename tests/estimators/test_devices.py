@@ -282,7 +282,8 @@ def test_a_stream_stays_on_the_cpu_beside_it(kind: Any) -> None:
 
 
 @on_gpu
-def test_one_batch_is_there_at_a_time() -> None:
+def test_one_batch_is_there_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lformer.estimators.devices.MOST_NUMBERS", 0)  # batches of four, as in training
     rng = np.random.default_rng(0)
     times = [np.cumsum(rng.exponential(1.0, int(n))) for n in rng.integers(1500, 2000, 64)]
     X = Panel.from_list([(t, rng.normal(size=(len(t), 2))) for t in times])
