@@ -80,7 +80,7 @@ def table(trials: dict[str, list[Trial]], root: Path) -> list[str]:
         seconds, epoch = (fmean(record[key] for record in done) for key in ("seconds", "best_epoch"))
         changed = " ".join(f"{key}={value}" for part in cells[0].changes.values() for key, value in part.items())
         row = (
-            f"{cells[0].dataset:14}{name:22}{metric} {score:<10.5g}{len(done)} seeds{seconds:6.0f} s, "
+            f"{cells[0].dataset:14}{name:22}{metric} {score:<11.5g}{len(done)} seeds{seconds:6.0f} s, "
             f"best epoch {epoch:3.0f}  {changed}"
         )
         rows[cells[0].dataset, cells[0].task].append((-score if metric in HIGH_IS_GOOD else score, row))
