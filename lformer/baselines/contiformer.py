@@ -48,7 +48,7 @@ class ContiFormerConfig(BaselineConfig):
     feed_forward: int = 128
     dynamics: Dynamics = "tanh"
     steps: int = 20
-    solved_at_once: int = 2**20
+    solved_at_once: int = 2**18
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -138,11 +138,19 @@ class PathAttention(nn.Module):
     def forward(self, y: Tensor, moments: Tensor, x: Tensor, times: Tensor, read: Tensor) -> Tensor:
         """(B, N, D), (B, N), (B, L, D), (B, L), (B, L) bool -> (B, N, D)
 
-        Readers are taken a few at a time, and their paths solved again for the gradient instead of being kept: there
-        are N · L of them, with four evaluations in every step.
+        Series, and then readers, are taken a few at a time, and their paths solved again for the gradient instead of
+        being kept: there are N · L of them, with four evaluations in every step.
         """
-        q, own, k, v = self.query(y), self.query(x), self.key(x), self.value(x)
-        size = max(1, self.solved_at_once // max(1, x.numel()))
+        given = (self.query(y), moments, self.query(x), self.key(x), self.value(x), times, read)
+        some = max(1, self.solved_at_once // max(1, x[:1].numel()))
+        found = [self._read_some(*part) for part in zip(*(t.split(some) for t in given), strict=True)]
+        return self.out(torch.cat(found))
+
+    def _read_some(
+        self, q: Tensor, moments: Tensor, own: Tensor, k: Tensor, v: Tensor, times: Tensor, read: Tensor
+    ) -> Tensor:
+        """As `_read`, readers a few at a time: (B, N, D), … -> (B, N, D)"""
+        size = max(1, self.solved_at_once // max(1, k.numel()))
         found = []
         for some, when in zip(q.split(size, dim=1), moments.split(size, dim=1), strict=True):
             given = (some, when, own, k, v, times, read)
@@ -152,7 +160,7 @@ class PathAttention(nn.Module):
                 if again
                 else self._read(*given)
             )
-        return self.out(torch.cat(found, dim=1) if found else y)
+        return torch.cat(found, dim=1) if found else q
 
     def _read(
         self, q: Tensor, moments: Tensor, own: Tensor, k: Tensor, v: Tensor, times: Tensor, read: Tensor
