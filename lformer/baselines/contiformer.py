@@ -48,7 +48,7 @@ class ContiFormerConfig(BaselineConfig):
     feed_forward: int = 128
     dynamics: Dynamics = "tanh"
     steps: int = 20
-    solved_at_once: int = 2**18
+    solved_at_once: int = 2**20
 
     def __post_init__(self) -> None:
         super().__post_init__()
