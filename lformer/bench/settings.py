@@ -240,6 +240,8 @@ TRANSFORMER = SHOW_GAPS | dict.fromkeys(
 UEA = ("ethanol", "eigenworms", "heartbeat", "motor-imagery", "scp1", "scp2")
 CONTIFORMER = {
     **SHOW_GAPS,
+    # A step is some hundred thousand kernels, 5,000 for every reader: too many to record.
+    "physionet": Changes({"rows": "observed"}, {"replay": False}),
     **dict.fromkeys(UEA, Changes({"width": 32, "feed_forward": 128, "dynamics": "sigmoid"})),
     **dict.fromkeys(
         SPIRALS,
