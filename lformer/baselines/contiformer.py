@@ -11,13 +11,13 @@ attention.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch.func import functional_call
 
 from lformer.baselines.model import BaselineConfig, BaselineModel, Clock
 from lformer.batch import IrregularBatch
@@ -132,8 +132,8 @@ class PathAttention(nn.Module):
         self.heads, self.steps, self.solved_at_once = config.heads, config.steps, config.solved_at_once
         self.query, self.out = nn.Linear(D, D), nn.Linear(D, D)
         self.key, self.value = nn.Linear(D, D), nn.Linear(D, D)
-        self.key_field: Field = VectorField(D, config.dynamics)
-        self.value_field: Field = VectorField(D, config.dynamics)
+        self.key_field = VectorField(D, config.dynamics)
+        self.value_field = VectorField(D, config.dynamics)
 
     def forward(self, y: Tensor, moments: Tensor, x: Tensor, times: Tensor, read: Tensor) -> Tensor:
         """(B, N, D), (B, N), (B, L, D), (B, L), (B, L) bool -> (B, N, D)
@@ -152,22 +152,29 @@ class PathAttention(nn.Module):
         """As `_read`, readers a few at a time: (B, N, D), … -> (B, N, D)"""
         size = max(1, self.solved_at_once // max(1, k.numel()))
         found = []
+        parameters = (*self.key_field.parameters(), *self.value_field.parameters())
         for some, when in zip(q.split(size, dim=1), moments.split(size, dim=1), strict=True):
-            given = (some, when, own, k, v, times, read)
-            again = torch.is_grad_enabled() and q.requires_grad
-            found.append(
-                checkpoint(self._read, *given, use_reentrant=False, preserve_rng_state=False)
-                if again
-                else self._read(*given)
-            )
+            found.append(_SolvedAgain.apply(self._read, some, when, own, k, v, times, read, *parameters))
         return torch.cat(found, dim=1) if found else q
 
     def _read(
-        self, q: Tensor, moments: Tensor, own: Tensor, k: Tensor, v: Tensor, times: Tensor, read: Tensor
+        self,
+        q: Tensor,
+        moments: Tensor,
+        own: Tensor,
+        k: Tensor,
+        v: Tensor,
+        times: Tensor,
+        read: Tensor,
+        *parameters: Tensor,
     ) -> Tensor:
-        """(B, n, D) queries, (B, n), (B, L, D) queries, keys and values of the rows, (B, L), (B, L) -> (B, n, D)"""
-        later_k = follow(self.key_field, k, times, moments, self.steps)  # (B, n, L, D)
-        later_v = follow(self.value_field, v, times, moments, self.steps)
+        """(B, n, D) queries, (B, n), (B, L, D) queries, keys and values of the rows, (B, L), (B, L) -> (B, n, D)
+
+        The parameters of both fields are given, as autograd must see them come in.
+        """
+        half = len(parameters) // 2
+        later_k = follow(_given(self.key_field, parameters[:half]), k, times, moments, self.steps)  # (B, n, L, D)
+        later_v = follow(_given(self.value_field, parameters[half:]), v, times, moments, self.steps)
         at_once = moments[:, :, None] == times[:, None]  # (B, n, L)
         here = torch.where(at_once[..., None], self._dot(q[:, :, None], k[:, None]), self._dot(own, k)[:, None])
         logits = (here + self._dot(q[:, :, None], later_k)) / 2  # (B, n, L, H)
@@ -179,6 +186,30 @@ class PathAttention(nn.Module):
         """(..., D), (..., D) -> (..., H), by heads, over √d"""
         q, k = q.unflatten(-1, (self.heads, -1)), k.unflatten(-1, (self.heads, -1))
         return (q * k).sum(dim=-1) / q.shape[-1] ** 0.5
+
+
+class _SolvedAgain(torch.autograd.Function):
+    """work(*tensors), and once more for the gradient: one node, where a checkpoint would keep all nodes of `work`.
+
+    What `work` learns must be among the tensors.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, work: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+        kind = tensors[0].device.type
+        ctx.work, ctx.autocast = work, (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+        ctx.save_for_backward(*tensors)
+        return work(*tensors)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        learns = ctx.needs_input_grad[1:]
+        given = [t.detach().requires_grad_(wanted) for t, wanted in zip(ctx.saved_tensors, learns, strict=True)]
+        with torch.enable_grad(), torch.autocast(*ctx.autocast):
+            result = ctx.work(*given)
+        found = iter(torch.autograd.grad(result, [t for t in given if t.requires_grad], grad, allow_unused=True))
+        return None, *(next(found) if t.requires_grad else None for t in given)
 
 
 class VectorField(nn.Module):
@@ -199,6 +230,12 @@ class VectorField(nn.Module):
         """(...), (..., D) -> (..., D)"""
         moved = times[..., None] * self.drift
         return (self.linear(y) + moved).tanh() if self.norm is None else (self.linear(self.norm(y)) + moved).sigmoid()
+
+
+def _given(field: VectorField, parameters: Sequence[Tensor]) -> Field:
+    """The field with these parameters."""
+    named = dict(zip((name for name, _ in field.named_parameters()), parameters, strict=True))
+    return lambda times, y: functional_call(field, named, (times, y))
 
 
 def follow(field: Field, start: Tensor, times: Tensor, moments: Tensor, steps: int) -> Tensor:
