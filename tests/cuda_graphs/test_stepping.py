@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import irregular_batch, relative_error
+from no_look import NoLook
 from torch import Tensor, nn
 
 from lformer import IrregularBatch, tasks
@@ -249,6 +250,19 @@ def test_on_a_gpu_a_loss_that_is_not_a_number_moves_nothing() -> None:
     assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors(whole).values())
     counts = {float(tensor) for name, tensor in tensors(whole).items() if name.startswith("step of")}
     assert counts == {7.0}
+
+
+def test_an_update_on_a_device_looks_at_no_value() -> None:
+    net = model()
+    update = DeviceUpdate(net, CONFIG, TOTAL)
+    update.begin(3)
+    for parameter in net.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    before = [mean.clone() for mean in update.averaged.mean.values()]
+    with NoLook():
+        update(torch.tensor(1.0, dtype=torch.float64))
+    after = update.averaged.mean.values()
+    assert not any(torch.equal(new, old) for new, old in zip(after, before, strict=True))
 
 
 @pytest.mark.gpu
