@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from lformer import IrregularBatch
 from lformer.baselines import ContiFormer, ContiFormerConfig
-from lformer.baselines.contiformer import PathAttention, between_rows, follow
+from lformer.baselines.contiformer import PathAttention, _SolvedAgain, between_rows, follow
 
 
 def build(answer: str = "step", **choices: object) -> ContiFormer:
@@ -132,6 +132,39 @@ def test_readers_in_pieces_and_paths_solved_again_change_nothing(answer: str) ->
     found = [torch.autograd.grad(one.sin().sum(), model.parameters()) for one, model in ((y, whole), (z, pieces))]
     for one, other in zip(*found, strict=True):
         assert relative_error(other, one) < 1e-10
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_paths_that_are_solved_again_have_the_gradients_of_those_that_are_kept(
+    autocast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part, dtype = attention(), torch.float32 if autocast else torch.float64
+    part.to(dtype)
+    x, times, read = moments()
+
+    def gradients() -> list[Tensor]:
+        rows = x.to(dtype).requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            y = part(rows, times, rows, times, read)
+        return [y.detach(), *torch.autograd.grad(y.float().sin().sum(), [rows, *part.parameters()])]
+
+    again = gradients()
+    monkeypatch.setattr(_SolvedAgain, "apply", lambda work, *tensors: work(*tensors))
+    for one, other in zip(again, gradients(), strict=True):
+        assert relative_error(one, other) < (1e-6 if autocast else 1e-12)
+
+
+def test_what_is_kept_does_not_grow_with_the_steps_of_the_solver() -> None:
+    def nodes(steps: int) -> int:
+        x, times, read = moments()
+        found, new = set(), [attention(steps=steps)(x.requires_grad_(), times, x, times, read).grad_fn]
+        while new:
+            if (node := new.pop()) is not None and node not in found:
+                found.add(node)
+                new += [before for before, _ in node.next_functions]
+        return len(found)
+
+    assert nodes(2) == nodes(8)
 
 
 def test_only_the_paths_of_a_few_readers_are_kept() -> None:
