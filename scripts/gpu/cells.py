@@ -16,12 +16,13 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from lformer.bench import grid
-from lformer.bench.engine import Settings, exit_on_signals
+from lformer.bench.engine import Outcome, Settings, exit_on_signals
 from lformer.bench.recipes import ABLATIONS
 from lformer.bench.records import Cell
 
@@ -43,6 +44,15 @@ def listed(text: str) -> list[Cell]:
     return list(dict.fromkeys(found))
 
 
+def run_until(seconds: int, cells: list[Cell], settings: Settings, workers: int) -> Iterator[Outcome]:
+    """How cells without a record end, by one queue; after so many seconds all processes are ended, as by SIGTERM."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGTERM))
+    signal.alarm(seconds)
+    with exit_on_signals(), closing(grid.run(cells, settings, workers=workers)) as outcomes:
+        yield from (outcome for outcome in outcomes if outcome.ended and outcome.status != "skipped")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("lists", type=Path, nargs="+")
@@ -51,15 +61,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=86400, help="after which nothing runs any more")
     parser.add_argument("--limit", type=float, help="seconds after which a cell is out of time")
     args = parser.parse_args()
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     cells = [cell for path in args.lists for cell in listed(path.read_text(encoding="utf-8"))]
-    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGTERM))
-    signal.alarm(args.seconds)
     settings = Settings(root=args.out, time_limit=args.limit)
-    with exit_on_signals(), closing(grid.run(cells, settings, workers=args.workers)) as outcomes:
-        for outcome in outcomes:
-            if outcome.ended and outcome.status != "skipped":
-                print(f"{outcome.cell}: {outcome.status}, {outcome.note}", flush=True)
+    for outcome in run_until(args.seconds, cells, settings, args.workers):
+        print(f"{outcome.cell}: {outcome.status}, {outcome.note}", flush=True)
 
 
 if __name__ == "__main__":

@@ -49,16 +49,16 @@ def residence(resident: bool) -> Iterator[None]:
 
 
 def epochs(plan: Recipe, splits: Splits[PanelPart], config: TrainConfig, seed: int, warm: int) -> dict[str, float]:
-    """The median epoch of a run of the trainer, of those after the warm-up, and its last loss."""
+    """The median epoch of a run of the trainer after the warm-up, the first, the end after the last, and the loss."""
     stamps = [time.perf_counter()]
     model = new_model(plan, splits, seed)
     told = train.fit(
         model, tasks.for_splits(splits), splits, config, seed=seed, progress=False,
         report=lambda row: stamps.append(time.perf_counter()),
     )  # fmt: skip
-    took = [b - a for a, b in pairwise(stamps)]
+    end, took = time.perf_counter() - stamps[-1], [b - a for a, b in pairwise(stamps)]
     return {
-        "epoch": statistics.median(took[warm:]), "first_epoch": took[0], "loss": told.history[-1]["loss"],
+        "epoch": statistics.median(took[warm:]), "first": took[0], "end": end, "loss": told.history[-1]["loss"],
     }  # fmt: skip
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import argparse
 import copy
-import statistics
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import torch
+from scan import milliseconds, objective
 from torch import Tensor, nn
 
 from lformer import IrregularBatch, LFormer, LFormerConfig
@@ -153,25 +152,6 @@ def all_errors() -> bool:
 
 
 # --- times ---
-
-
-def milliseconds(run: Callable[[], Any], times: int = 10) -> float:
-    """Median of single runs, by CUDA events."""
-    for _ in range(2):
-        run()
-    spans = []
-    for _ in range(times):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        run()
-        end.record()
-        torch.cuda.synchronize()
-        spans.append(begin.elapsed_time(end))
-    return statistics.median(spans)
-
-
-def objective(model: nn.Module, batch: IrregularBatch) -> Tensor:
-    return (model(batch) - batch.targets).square().mean()
 
 
 def make(B: int, L: int, width: int, heads: int, causal: bool, backend: str) -> tuple[LFormer, IrregularBatch]:

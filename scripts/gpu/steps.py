@@ -18,18 +18,16 @@ five, for a fixed number of epochs, and of the parts of such a fit. A table come
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
-from epoch import first_of, new_model, timed
+from epoch import epochs, first_of, new_model, timed
 from mortality import loaded
 from sklearn.exceptions import ConvergenceWarning
 
@@ -72,20 +70,6 @@ def way(name: str) -> Iterator[None]:
         yield
     finally:
         stepping.capture_step, watching.AHEAD = kept
-
-
-def epochs(plan: Recipe, splits: Splits[PanelPart], config: TrainConfig, seed: int, warm: int) -> dict[str, float]:
-    """The median epoch of a run of the trainer after the warm-up, the first, the end after the last, and the loss."""
-    stamps = [time.perf_counter()]
-    model = new_model(plan, splits, seed)
-    told = train.fit(
-        model, tasks.for_splits(splits), splits, config, seed=seed, progress=False,
-        report=lambda row: stamps.append(time.perf_counter()),
-    )  # fmt: skip
-    end, took = time.perf_counter() - stamps[-1], [b - a for a, b in pairwise(stamps)]
-    return {
-        "epoch": statistics.median(took[warm:]), "first": took[0], "end": end, "loss": told.history[-1]["loss"],
-    }  # fmt: skip
 
 
 def parts(plan: Recipe, splits: Splits[PanelPart], config: TrainConfig, seed: int, rounds: int) -> dict[str, float]:

@@ -15,17 +15,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
 from collections import defaultdict
-from contextlib import closing
 from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
 from zlib import crc32
 
+from cells import run_until
+
 from lformer.bench import grid, records
-from lformer.bench.engine import Settings, exit_on_signals
+from lformer.bench.engine import Settings
 from lformer.bench.recipes import recipe, stand_in
 from lformer.bench.records import Trial
 
@@ -94,16 +93,12 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--seconds", type=int, default=86400, help="after which nothing runs any more")
     args = parser.parse_args()
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     trials = listed(args.list.read_text(encoding="utf-8"))
-    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGTERM))
-    signal.alarm(args.seconds)
+    cells = [cell for found in trials.values() for cell in found]
     try:
-        cells = [cell for found in trials.values() for cell in found]
-        with exit_on_signals(), closing(grid.run(cells, Settings(root=args.out), workers=args.workers)) as outcomes:
-            for outcome in outcomes:
-                if outcome.status == "failed":
-                    print(f"{outcome.cell}: {outcome.note}", flush=True)
+        for outcome in run_until(args.seconds, cells, Settings(root=args.out), args.workers):
+            if outcome.status == "failed":
+                print(f"{outcome.cell}: {outcome.note}", flush=True)
     finally:
         print("\n".join(table(trials, args.out)), flush=True)
 
