@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lformer.ops.fused.gate import interpolation, inverse
+from lformer.ops.fused.gate import interpolation, inverse, mean_rate
 from lformer.ops.fused.launch import power_of_two, row_stride, start_kernel
 from lformer.ops.fused.tiles import kernel
 from lformer.ops.gates import FADED, shift
@@ -100,7 +100,7 @@ def budget_kernel(
         at = begin + tl.arange(0, T)
         here = load_gates(logits, first, at, end, stride, H, BH)
         u = load_deltas(deltas, first, at, end) * (
-            here + mu * (load_gates(logits, first, at - 1, end, stride, H, BH) - here)
+            mean_rate(load_gates(logits, first, at - 1, end, stride, H, BH), here, mu)
         )
         total += tl.sum(u.to(tl.float64), axis=0)
     store_sum(budgets, total, H, BH)
@@ -121,7 +121,7 @@ def share_kernel(
         at = begin + tl.arange(0, T)
         here = load_gates(logits, first, at, end, stride, H, BH)
         u = load_deltas(deltas, first, at, end) * (
-            here + mu * (load_gates(logits, first, at - 1, end, stride, H, BH) - here)
+            mean_rate(load_gates(logits, first, at - 1, end, stride, H, BH), here, mu)
         )
         if PREFIX:
             wide = u.to(tl.float64)
@@ -180,7 +180,7 @@ def share_sums_kernel(
         if PREFIX:
             here = load_gates(logits, first, at, end, stride, H, BH)
             before = load_gates(logits, first, at - 1, end, stride, H, BH)
-            u = (load_deltas(deltas, first, at, end) * (here + mu * (before - here))).to(tl.float64)
+            u = (load_deltas(deltas, first, at, end) * mean_rate(before, here, mu)).to(tl.float64)
             part *= inverse(sofar[None, :] + tl.cumsum(u, axis=0))
             sofar += tl.sum(u, axis=0)
         total += tl.sum(part, axis=0)
@@ -215,12 +215,12 @@ def logits_kernel(
         own = load_heads(slope, first, at, L, H, BH).to(tl.float64)
         following = load_heads(slope, first, at + 1, L, H, BH).to(tl.float64)
         if PREFIX:
-            u = (delta * (here + mu * (before - here))).to(tl.float64)
+            u = (delta * mean_rate(before, here, mu)).to(tl.float64)
             budget = sofar[None, :] + tl.cumsum(u, axis=0)
             share = inverse(budget)
             part = tl.where((at < end)[:, None], own * load_heads(decay, first, at, L, H, BH) * share, 0.0)
             left = later[None, :] - tl.cumsum(part, axis=0)  # over rows after this one
-            next_u = (ahead * (after + mu * (here - after))).to(tl.float64)
+            next_u = (ahead * mean_rate(here, after, mu)).to(tl.float64)
             du = own * share - left - part
             next_du = following * inverse(budget + next_u) - left
             sofar += tl.sum(tl.where((at < end)[:, None], u, 0.0), axis=0)

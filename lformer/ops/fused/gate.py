@@ -19,7 +19,7 @@ and that of u_n, which every share of the budget contains,
 A sum over later rows is the sum over all rows less that over earlier ones, in float64: so every kernel walks
 forwards, and a segment needs no more than the sums of the others. B5 takes the gradient of the gate to the rows.
 
-No other file knows the formula: a change of the gate is a change of this page.
+The formula is on this page; `decays.py`, the same for fused layers, takes it from here and has the slopes of its own.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -67,6 +67,12 @@ STEP = 256  # rows of a tile where a row is H numbers (B4)
 def interpolation(theta, head, used):
     """μ = σ(theta) of some heads, the weight of the earlier endpoint; not rounded as products are."""
     return 1 / (1 + tl.exp(-tl.load(theta + head, mask=used, other=0.0).to(tl.float32)))
+
+
+@triton.jit
+def mean_rate(before, here, mu):
+    """x̄ = μ x̃_prev + (1 - μ) x̃"""
+    return here + mu * (before - here)
 
 
 @triton.jit
@@ -195,7 +201,7 @@ def decay_kernel(
         here = tl.load(place, mask=inside, other=0.0)
         before = tl.load(place - H, mask=inside & (at + rows > 0)[:, None], other=0.0)
         delta = tl.load(deltas + first + rows, mask=at + rows < end, other=0.0)[:, None]
-        u = delta * (here + mu[None, :] * (before - here))
+        u = delta * mean_rate(before, here, mu[None, :])
         # Running sums become exponents, where every lost digit counts: they are kept in float64 until they are stored.
         exact = u.to(tl.float64)
         sofar = (running[None, :] + tl.cumsum(exact, axis=0)).to(tl.float32)
