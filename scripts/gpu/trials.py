@@ -48,7 +48,8 @@ def listed(text: str) -> dict[str, list[Trial]]:
             where, _, field = key.partition(".")
             changes[where][field] = _value(value)
         plan = recipe(dataset, task, variant=cell.get("variant", "")).changed(**cast(Any, changes))
-        plan.config(stand_in(task))  # what cannot be is refused before anything runs
+        queried = plan.data.get("unobserved") == "query"
+        plan.config(stand_in(task, queried))  # what cannot be is refused before anything runs
         said = " ".join((dataset, task, *words[4:]))
         found[name] = [
             Trial(
