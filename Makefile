@@ -15,9 +15,11 @@ test: $(READY)  ## the whole test suite, a file to each of up to four processes 
 
 # With the Python that has the machine's CUDA build of torch, not the pinned one. cuBLAS asks for the workspace setting.
 # With pytest-xdist several processes share the GPU: make test-gpu WORKERS=4.
+# Other files are not even imported: they may need packages that such a machine does not have.
 WORKERS ?= 0
+GPU_TESTS = tests/ops/fused $(shell grep -rl --include='test_*.py' 'mark\.gpu' tests | grep -v tests/ops/fused)
 test-gpu:  ## the tests that need a CUDA device
-	CUBLAS_WORKSPACE_CONFIG=:4096:8 $(PYTHON) -m pytest -m gpu $(if $(filter-out 0,$(WORKERS)),-n $(WORKERS) --dist loadfile) tests
+	CUBLAS_WORKSPACE_CONFIG=:4096:8 $(PYTHON) -m pytest -m gpu $(if $(filter-out 0,$(WORKERS)),-n $(WORKERS) --dist loadfile) $(GPU_TESTS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -33,6 +33,8 @@ class NoLook(TorchDispatchMode):
     ) -> Any:
         name = func._overloadpacket.__name__
         assert name not in LOOKS, f"{func} looks at values"
+        if name == "lift_fresh":  # torch.tensor: several numbers would have to be brought to the GPU
+            assert args[0].dim() == 0, "torch.tensor makes numbers on the CPU"
         if name in BY_INDEX:
             assert not any(isinstance(i, Tensor) and i.dtype in (torch.bool, torch.uint8) for i in args[1]), (
                 f"{func} with a boolean index looks at values"

@@ -114,7 +114,7 @@ def before_rows(
     known = follow(values, observed, torch.where(torch.isfinite(times), times, 0), recent.known)
     ahead = look_ahead(values, observed, times)
     rows = torch.arange(REACH, REACH + L, device=times.device)  # where the new ones stand
-    steps = torch.tensor(offsets(count, causal=True), device=times.device, dtype=times.dtype)
+    steps = torch.arange(-count, 0, device=times.device, dtype=times.dtype)  # made there, as a CUDA graph wants it
     asked = times[:, REACH:, None] + steps * interval.to(times.dtype)  # (B, L, count)
     index = torch.searchsorted(times.contiguous(), asked.flatten(1).contiguous(), right=True).unflatten(1, (L, count))
     index = torch.maximum(index, (rows - REACH + 2)[:, None]).flatten(1)

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 from helpers import relative_error
+from no_look import NoLook
 from torch import Tensor
 
 from lformer import IrregularBatch, LFormer, LFormerClassifier, LFormerConfig
 from lformer.nn.neighbours import REACH, WIDE, offsets
 from lformer.nn.rows import RowEncoder
+from lformer.ops.checks import skip_value_checks
 
 NAN = float("nan")
 
@@ -235,3 +237,17 @@ def test_of_many_channels_rows_show_none(channels: int, expected: int) -> None:
     X = np.random.default_rng(0).normal(size=(8, 5, channels))
     fitted = LFormerClassifier(width=8, heads=2, depth=1, max_epochs=1, random_state=0).fit(X, np.arange(8) % 2)
     assert fitted.model_.config.neighbours == expected
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_recordable_step_brings_no_numbers_along(causal: bool) -> None:
+    config = LFormerConfig(
+        inputs=2, outputs=1, rows="carried", neighbours=4, causal=causal, gate_norm="prefix" if causal else "sequence",
+        width=8, heads=2,
+    )  # fmt: skip
+    values = torch.randn(3, 20, 2)
+    values[:, ::3, 0] = NAN
+    batch = IrregularBatch.build(values, torch.rand(3, 20).cumsum(1), lengths=torch.tensor([20, 7, 12]))
+    model = LFormer(config)
+    with skip_value_checks(), NoLook():
+        model(batch).sum().backward()

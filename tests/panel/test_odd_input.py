@@ -336,7 +336,7 @@ def test_a_table_of_anything_is_refused_or_read_as_a_slow_loop_reads_it(rows: li
     ) == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("value", [torch.tensor(0), np.array([0, 3], "m8")])
+@pytest.mark.parametrize("value", [torch.tensor(0), np.array([[0, 3]])])
 def test_what_cannot_be_a_name_is_refused_in_words(value: Any) -> None:
     with pytest.raises(TypeError, match="value must be the name of a column, or a list of names"):
         long(small(), channel=None, value=value)
