@@ -233,13 +233,10 @@ class PanelPart:
         self, size: int, epoch: int, drop_fraction: float = 0.0, turn: Turn = ALONE
     ) -> Iterator[Share[IrregularBatch]]:
         """As `training_batches`, of each batch the series whose turn it is; the others are not even read."""
-        if drop_fraction:
-            if self.targets.at == "rows":
-                raise ValueError("drop_fraction leaves rows out, and these targets stand at rows; set it to 0.")
-            if not is_large(self.panel):
-                left = drop_observations(self.panel, drop_fraction, np.random.default_rng([self.seed, epoch]))
-                yield from replace(self, panel=left).training_shares(size, epoch, turn=turn)
-                return
+        if drop_fraction and self.targets.at != "rows" and not is_large(self.panel):
+            left = drop_observations(self.panel, drop_fraction, np.random.default_rng([self.seed, epoch]))
+            yield from replace(self, panel=left).training_shares(size, epoch, turn=turn)
+            return
         for index, counts in self.training_order(size, epoch, turn):
             yield Share(self._with_less(index, drop_fraction, epoch) if drop_fraction else self.batch(index), counts)
 
@@ -256,9 +253,14 @@ class PanelPart:
             yield index[mine], counts
 
     def _with_less(self, index: Array, drop_fraction: float, epoch: int) -> IrregularBatch:
-        """A batch of some series, of which observations are dropped only now: a copy of all rows could be too large."""
-        some, numbers = self.some(index), OwnNumbers([self.seed, epoch], index)
-        less = replace(some, panel=drop_observations(some.panel, drop_fraction, numbers)).batch(np.arange(len(index)))
+        """A batch of some series, of which observations are dropped only now: a copy of all rows could be too large.
+
+        Rows that have targets stay, with nothing observed.
+        """
+        some, numbers, asked = self.some(index), OwnNumbers([self.seed, epoch], index), self.targets.at == "rows"
+        some = some.compact() if asked else some  # rows and their targets stand side by side
+        left = drop_observations(some.panel, drop_fraction, numbers, keep_rows=asked)
+        less = replace(some, panel=left).batch(np.arange(len(index)))
         return replace(less, index=torch.from_numpy(np.asarray(index, np.int64)))
 
     def some(self, index: Array) -> PanelPart:

@@ -63,6 +63,8 @@ COSINE = {
 # A rate that falls to 0 needs all of its epochs; elsewhere as many as the recipe has at most.
 COSINE_EPOCHS = {("activity", "classify-points"): 150, ("physionet", "reconstruct"): 250}
 
+DROPPED_EPOCHS = {"pendulum": 130}  # of the recipes that train long
+
 # Three times those of the recipes whose rate falls already.
 LONG = {"bidmc-hr": 180, "bidmc-rr": 180, "bidmc-spo2": 180, "pendulum": 900, **dict.fromkeys(SPIRALS, 300)}
 
@@ -71,6 +73,12 @@ def cosine(dataset: str, task: str) -> Changes:
     """A rate that rises to 2e-3 and falls to 0, clipped gradients, weight decay and dropout."""
     epochs = COSINE_EPOCHS.get((dataset, task))
     return Changes({"dropout": 0.1}, COSINE if epochs is None else {**COSINE, "epochs": epochs})
+
+
+def dropped(dataset: str, task: str, share: float = 0.1) -> Changes:
+    """Training on less than there is: about this share of rows, and of observations and channels, is not shown."""
+    epochs = DROPPED_EPOCHS.get(dataset)
+    return Changes(train={"drop_fraction": share} if epochs is None else {"drop_fraction": share, "epochs": epochs})
 
 
 def longer(dataset: str, task: str) -> Changes:

@@ -295,6 +295,8 @@ VARIANTS: dict[str, Variant] = {
     "persistence-read-out": together(persistence, candidates.read_out),
     "cosine-carried": together(candidates.cosine, carried),
     "longer": candidates.longer,
+    "dropped": candidates.dropped,
+    "dropped-more": partial(candidates.dropped, share=0.25),
 }
 # These change what no baseline has.
 OF_LFORMER = ("causal", "prefix", "trapezoid", "trapezoid-light", "read-out", "persistence-read-out")

@@ -28,13 +28,15 @@ def without_rows(panel: Panel, hidden: Array) -> Panel:
     )
 
 
-def drop_observations(panel: Panel, fraction: float, rng: np.random.Generator | OwnNumbers) -> Panel:
+def drop_observations(
+    panel: Panel, fraction: float, rng: np.random.Generator | OwnNumbers, *, keep_rows: bool = False
+) -> Panel:
     """The panel without some of its observations: whole rows and, where there are several channels, single observations
-    and whole channels of a series.
+    and whole channels of a series. Of frames, whole rows alone.
 
     Of each kind a fraction is dropped; that of the rows differs from series to series, between 0 and three times the
-    fraction. A row in which nothing is left goes, but for the first one of a series. With `OwnNumbers`, what a series
-    loses does not depend on the others of the panel.
+    fraction. A row in which nothing is left goes, but for the first one of a series; with `keep_rows` it stays, at its
+    time and with nothing observed. With `OwnNumbers`, what a series loses does not depend on the others of the panel.
 
     Example:
         >>> panel = Panel.from_list([(range(100), np.ones((100, 2)))])
@@ -50,13 +52,15 @@ def drop_observations(panel: Panel, fraction: float, rng: np.random.Generator | 
     draw = rng if isinstance(rng, OwnNumbers) else _OneStream(rng, len(panel))
     rows = draw.of_rows(panel.lengths) < (3 * fraction * draw.of_series())[owner]
     dropped: Array = np.broadcast_to(rows.reshape(-1, *(1,) * (observed.ndim - 1)), observed.shape)
-    if observed[:1].size > 1:  # of one channel alone a series would lose everything
+    if observed.ndim == 2 and observed.shape[1] > 1:  # of one channel alone a series would lose everything
         channels = draw.of_series(*observed.shape[1:]) < fraction
         dropped = dropped | channels[owner] | (draw.of_rows(panel.lengths, *observed.shape[1:]) < fraction)
     left = observed & ~dropped
+    shown = replace(panel, values=np.where(left, panel.values, 0), observed=left)
+    if keep_rows:
+        return shown
     empty: Array = np.logical_not(left.any(axis=tuple(range(1, left.ndim))))
     empty[panel.first[panel.lengths > 0]] = False
-    shown = replace(panel, values=np.where(left, panel.values, 0), observed=left)
     return without_rows(shown, empty)
 
 

@@ -35,7 +35,7 @@ class TrainConfig:
         time_limit: seconds after which the run stops with `TimeLimitError`, those before an interruption included; None
             has no limit.
         drop_fraction: in training, about this share of observations, rows and channels is dropped, others in every
-            epoch.
+            epoch. Rows that are asked for an answer stay, with nothing observed.
         piece_rows: causal models that answer per row or series are trained on pieces of so many rows, the state carried
             from one to the next and gradients cut off between them: memory then does not grow with the series. None
             goes back through whole series.

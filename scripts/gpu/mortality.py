@@ -10,6 +10,7 @@ fold have their labels, and the estimator holds out its own validation part; tes
     no-neighbours   the same, and rows show nothing but themselves
     pretrained      first without labels on the same stays, then as plain
     pretrained-c    the same with the stays of set C beside them, of which no fold of sets A and B has any
+    labelled-c      as plain, with the stays of set C and their labels beside those of the fold; so has boosting
 
 One JSON line for each fold and variant, also in OUT/mortality.jsonl: AUROC and AUPRC (%) of test stays and the seconds
 of model and boosting. A smoke test on a CPU: --stays 300 --quick.
@@ -37,7 +38,7 @@ from lformer.metrics import average_precision, roc_area
 from lformer.panel import Array, join
 from lformer.parts import PanelPart, Targets
 
-VARIANTS = ("plain", "no-neighbours", "pretrained", "pretrained-c")
+VARIANTS = ("plain", "no-neighbours", "pretrained", "pretrained-c", "labelled-c")
 QUICK: dict[str, Any] = {"width": 16, "depth": 1, "heads": 2, "max_epochs": 2}
 
 
@@ -58,19 +59,20 @@ class Stays(NamedTuple):
 def loaded(split: str, fold: int) -> tuple[Stays, Stays]:
     """Stays to train and validate on, and stays to test."""
     splits = data.load("physionet", task="classify", split=split, seed=fold, scaling="none", cache=False)
+    train, validation, test = (
+        Stays(part.panel, part.targets.values[part.members]) for part in (splits.train, splits.validation, splits.test)
+    )
+    return together(train, validation), test
 
-    def together(*parts: Any) -> Stays:
-        died = np.concatenate([part.targets.values[part.members] for part in parts])
-        return Stays(join([part.panel for part in parts]), died)
 
-    return together(splits.train, splits.validation), together(splits.test)
+def together(*parts: Stays) -> Stays:
+    return Stays(join([stays.panel for stays in parts]), np.concatenate([stays.died for stays in parts]))
 
 
 def set_c() -> Stays:
     """The stays of set C: those of P12 that are in no fold of sets A and B."""
-    both, others = loaded("p12", 42), loaded("folds", 42)
-    panel, died = join([stays.panel for stays in both]), np.concatenate([stays.died for stays in both])
-    new = ~np.isin(panel.ids, np.concatenate([stays.panel.ids for stays in others]))
+    (panel, died), others = together(*loaded("p12", 42)), together(*loaded("folds", 42))
+    new = ~np.isin(panel.ids, others.panel.ids)
     return Stays(panel[new].compact(), died[new])
 
 
@@ -133,17 +135,20 @@ def main() -> None:
     parser.add_argument("--stays", type=int, help="so many stays to train on, to test and of set C")
     parser.add_argument("--quick", action="store_true", help="a tiny model for two epochs")
     args = parser.parse_args()
-    if args.split == "p12" and "pretrained-c" in args.variant:
-        parser.error("set C is part of --split p12: use --variant pretrained")
+    if args.split == "p12" and any(variant.endswith("-c") for variant in args.variant):
+        parser.error("set C is part of --split p12: use --variant plain or pretrained")
     for kind in (LosesToNaiveWarning, ConvergenceWarning, data.PartialDataWarning):
         warnings.simplefilter("ignore", kind)
 
     args.out.mkdir(parents=True, exist_ok=True)
     for fold in args.fold:
-        known, test = (stays.some(args.stays, seed=0) for stays in loaded(args.split, fold))
-        beside = boosting(known, test)
+        ours, test = (stays.some(args.stays, seed=0) for stays in loaded(args.split, fold))
         for variant in args.variant:
-            more = set_c().some(args.stays, seed=0) if variant == "pretrained-c" else None
+            more = set_c().some(args.stays, seed=0) if variant.endswith("-c") else None
+            known = ours
+            if variant == "labelled-c" and more is not None:
+                known, more = together(ours, more), None
+            beside = boosting(known, test)
             line = {
                 "split": args.split, "fold": fold, "variant": variant, "members": args.members,
                 "stays": [len(known.panel), len(test.panel)], **assess(variant, known, test, more, args, fold),

@@ -1,7 +1,10 @@
 """Training on less than there is: what is dropped, how much of it, and that it repeats."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
 from lformer.panel import Panel, drop_observations
 from lformer.panel.own_numbers import OwnNumbers
@@ -56,11 +59,26 @@ def test_what_is_dropped_differs_from_epoch_to_epoch_and_repeats() -> None:
     assert next(b.values.shape for b in part.batches(40)) == (40, panel.lengths.max(), 3)
 
 
-def test_rows_that_are_asked_for_are_not_dropped() -> None:
-    panel = Panel.from_list([(np.arange(4.0), np.ones((4, 1)))])
-    part = PanelPart(panel, Targets(values=np.ones((4, 1), np.float32), at="rows"), np.arange(1), 0)
-    with pytest.raises(ValueError, match="drop_fraction leaves rows out, and these targets stand at rows"):
-        next(part.training_batches(1, 0, 0.5))
+@pytest.mark.parametrize("shape", [(4,), (2, 2)])
+def test_rows_that_are_asked_for_stay_beside_their_targets(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(4)
+    flat = Panel.from_list([(np.sort(rng.random(n)), rng.standard_normal((n, 4))) for n in rng.integers(5, 30, 40)])
+    panel = replace(flat, values=flat.values.reshape(-1, *shape))
+    asked = Targets(values=panel.values.reshape(len(panel.times), -1)[:, :1].copy(), at="rows")
+    part = PanelPart(panel, asked, np.arange(40), 7).some(np.arange(5, 35))
+    shown, whole = [], []
+    for batch in part.training_batches(8, 1, 0.2):
+        assert batch.targets is not None
+        assert batch.index is not None
+        same = part.batch(batch.index.numpy())
+        assert batch.times.equal(same.times)
+        assert batch.targets.equal(same.targets)  # type: ignore[arg-type]
+        assert batch.values.equal(same.values * batch.observed)
+        shown.append(batch.observed[batch.valid].flatten(1).double())
+        whole.append(batch.observed[batch.valid].flatten(1).all(1) | ~batch.observed[batch.valid].flatten(1).any(1))
+    kept = 0.7 if len(shape) == 2 else 0.8**2 * 0.7  # of frames whole rows alone
+    assert float(torch.cat(shown).mean()) == pytest.approx(kept, abs=0.08)
+    assert bool(torch.cat(whole).all()) == (len(shape) == 2)
 
 
 # --- numbers of a series of its own ---
