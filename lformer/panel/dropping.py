@@ -52,7 +52,7 @@ def drop_observations(
     draw = rng if isinstance(rng, OwnNumbers) else _OneStream(rng, len(panel))
     rows = draw.of_rows(panel.lengths) < (3 * fraction * draw.of_series())[owner]
     dropped: Array = np.broadcast_to(rows.reshape(-1, *(1,) * (observed.ndim - 1)), observed.shape)
-    if observed.ndim == 2 and observed.shape[1] > 1:  # of one channel alone a series would lose everything
+    if observed.ndim == 2 and observed[:1].size > 1:  # of one channel alone a series would lose everything
         channels = draw.of_series(*observed.shape[1:]) < fraction
         dropped = dropped | channels[owner] | (draw.of_rows(panel.lengths, *observed.shape[1:]) < fraction)
     left = observed & ~dropped
