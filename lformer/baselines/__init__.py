@@ -12,16 +12,19 @@ from torch import nn
 from lformer.baselines.acssm import ACSSM, ACSSMConfig
 from lformer.baselines.boosting import Boosting, BoostingConfig
 from lformer.baselines.cfc import CfC, CfCConfig
+from lformer.baselines.constant import Constant
 from lformer.baselines.contiformer import ContiFormer, ContiFormerConfig
 from lformer.baselines.cru import CRU, CRUConfig
 from lformer.baselines.fitted import FittedAtOnce
 from lformer.baselines.gru_d import GRUD, GRUDConfig
 from lformer.baselines.gru_ode_bayes import GRUODEBayes, GRUODEBayesConfig
 from lformer.baselines.latent_ode import OODE, RODE, OODEConfig, RODEConfig
+from lformer.baselines.linear_models import Logistic, Ridge
 from lformer.baselines.linoss import LinOSS, LinOSSConfig
 from lformer.baselines.logncde import LogNCDE, LogNCDEConfig
 from lformer.baselines.lru import LRU, LRUConfig
 from lformer.baselines.lsde import LSDE, LSDEConfig
+from lformer.baselines.minirocket import MiniRocket, MiniRocketConfig
 from lformer.baselines.model import BaselineConfig, BaselineModel, Frame
 from lformer.baselines.mtand import MTAND, MTANDConfig
 from lformer.baselines.naive import LastValue, LeastSquares, LinearInterpolation, NaiveConfig, SeriesMean, TrainMean
@@ -33,6 +36,7 @@ from lformer.baselines.rkn import RKN, RKNConfig
 from lformer.baselines.rnn import GRU, GRUConfig, GRUdt, GRUdtConfig
 from lformer.baselines.s5 import S5, S5Config
 from lformer.baselines.selective import S6, Mamba, MambaConfig, S6Config
+from lformer.baselines.tabular import TabularConfig
 from lformer.baselines.transformer import Transformer, TransformerConfig
 
 
@@ -79,7 +83,11 @@ BASELINES: dict[str, Baseline] = {
     "series-mean": Baseline(SeriesMean, NaiveConfig),
     "linear": Baseline(LeastSquares, NaiveConfig),
     "linear-interpolation": Baseline(LinearInterpolation, NaiveConfig),
+    "constant": Baseline(Constant, TabularConfig),
+    "ridge": Baseline(Ridge, TabularConfig),
+    "logistic": Baseline(Logistic, TabularConfig),
     "boosting": Baseline(Boosting, BoostingConfig),
+    "minirocket": Baseline(MiniRocket, MiniRocketConfig),
 }
 
 __all__ = [
@@ -108,6 +116,7 @@ __all__ = [
     "CRUConfig",
     "CfC",
     "CfCConfig",
+    "Constant",
     "ContiFormer",
     "ContiFormerConfig",
     "FittedAtOnce",
@@ -127,9 +136,12 @@ __all__ = [
     "LinearInterpolation",
     "LogNCDE",
     "LogNCDEConfig",
+    "Logistic",
     "MTANDConfig",
     "Mamba",
     "MambaConfig",
+    "MiniRocket",
+    "MiniRocketConfig",
     "NCDEConfig",
     "NODEConfig",
     "NRDEConfig",
@@ -139,9 +151,11 @@ __all__ = [
     "RFormerConfig",
     "RKNConfig",
     "RODEConfig",
+    "Ridge",
     "S5Config",
     "S6Config",
     "SeriesMean",
+    "TabularConfig",
     "TrainMean",
     "Transformer",
     "TransformerConfig",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lformer.baselines import BASELINES, FittedAtOnce
+from lformer.baselines.minirocket import aeon
 from lformer.bench.defaults.grid import Grid
 from lformer.bench.defaults.measures import Answers
 from lformer.bench.defaults.problem import Problem
@@ -122,20 +123,9 @@ def of_probabilities(names: Array, shares: Array) -> Answers:
 # -- models
 
 
-def minirocket(seed: int) -> OnGrid:
-    """Ten thousand random convolutions and a ridge classifier, as their authors combine them."""
-    from sklearn.linear_model import RidgeClassifierCV
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    kernels = _aeon("aeon.transformations.collection.convolution_based", "MiniRocket")(random_state=seed)
-    ridge = RidgeClassifierCV(alphas=np.logspace(-3, 3, 10))
-    return OnGrid(make_pipeline(kernels, StandardScaler(with_mean=False), ridge), flat=False)
-
-
 def dtw() -> OnGrid:
     """The class of the nearest training series under dynamic time warping."""
-    nearest = _aeon("aeon.classification.distance_based", "KNeighborsTimeSeriesClassifier")
+    nearest = aeon("aeon.classification.distance_based", "KNeighborsTimeSeriesClassifier")
     return OnGrid(_Labels(nearest(n_neighbors=1, distance="dtw")), flat=False)
 
 
@@ -153,17 +143,6 @@ def trees(seed: int) -> Any:
     return HistGradientBoostingClassifier(random_state=seed)
 
 
-def logistic() -> Any:
-    """Logistic regression on scaled features; what is missing is at its mean, and marked."""
-    from sklearn.impute import SimpleImputer
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    whole = SimpleImputer(add_indicator=True, keep_empty_features=True)
-    return make_pipeline(whole, StandardScaler(), LogisticRegression(max_iter=1000))
-
-
 class _Labels:
     """A classifier whose probabilities are only votes, and say no more than its classes."""
 
@@ -171,13 +150,3 @@ class _Labels:
         self._model = model
         self.fit: Callable[..., Any] = model.fit
         self.predict: Callable[..., Any] = model.predict
-
-
-def _aeon(module: str, name: str) -> Any:
-    """A class of aeon, or an error that says how to install it."""
-    from importlib import import_module
-
-    try:
-        return getattr(import_module(module), name)
-    except ImportError as error:
-        raise ImportError("this rival comes from aeon; install it with: pip install 'lformer[adapters]'") from error

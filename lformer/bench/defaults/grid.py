@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lformer.baselines.neighbourhood import along, beside
 from lformer.bench.defaults.problem import Problem
 from lformer.covariates import Covariates
 from lformer.panel import Array, Panel
 
-NEIGHBOURS = 2  # rows before and after a row that count among its features
+NEIGHBOURS = (-2, -1, 0, 1, 2)  # rows away from a row, of those that count among its features
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,28 +59,16 @@ class Grid:
         return np.concatenate([cube, self.covariates.encode(panel.static)], axis=1) if self.covariates.width else cube
 
     def rows(self, panel: Panel) -> Array:
-        """(N, (1 + 2 NEIGHBOURS) C), all channels at each row and at those beside it."""
-        found = []
-        for times, values in clocks(panel):
-            full = along(times, values, times, self.mean)
-            place = np.arange(len(times))[:, None] + np.arange(-NEIGHBOURS, NEIGHBOURS + 1)
-            found.append(full[np.clip(place, 0, len(times) - 1)].reshape(len(times), -1))
-        return np.concatenate(found)
+        """(N, 5 C), all channels at each row and at those beside it."""
+        return np.concatenate(
+            [beside(along(times, values, times, self.mean), NEIGHBOURS) for times, values in clocks(panel)]
+        )
 
 
 def clocks(panel: Panel) -> list[tuple[Array, Array]]:
     """Of each series `times` (L,), as the panel has them, and values (L, C) with NaN."""
     runs = [slice(first, first + length) for first, length in zip(panel.first, panel.lengths, strict=True)]
     return [(panel.times[run], values) for run, (_, values) in zip(runs, panel, strict=True)]
-
-
-def along(times: Array, values: Array, at: Array, mean: Array) -> Array:
-    """(Q, C) on the line between the observations (L,), (L, C) at times (Q,)."""
-    found = np.empty((len(at), values.shape[1]))
-    for c in range(values.shape[1]):
-        seen = ~np.isnan(values[:, c])
-        found[:, c] = np.interp(at, times[seen], values[seen, c]) if seen.any() else mean[c]
-    return found
 
 
 def channel_means(panel: Panel) -> Array:

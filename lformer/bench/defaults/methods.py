@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from lformer.baselines.linear_models import logistic
+from lformer.baselines.minirocket import minirocket
 from lformer.bench.defaults import classifiers, options, rules
 from lformer.bench.defaults.classifiers import Boosting, OnGrid, OnRows, OnSummaries
 from lformer.bench.defaults.gaussian import GaussianProcess
@@ -86,7 +88,7 @@ def _ours(kind: Kind, seed: int, device: str) -> Method:
 
 
 def _minirocket(kind: Kind, seed: int, device: str) -> Method:
-    return classifiers.minirocket(seed)
+    return OnGrid(minirocket("classes", seed), flat=False)
 
 
 def _dtw(kind: Kind, seed: int, device: str) -> Method:
@@ -103,7 +105,7 @@ def _forest(kind: Kind, seed: int, device: str) -> Method:
 
 
 def _logistic(kind: Kind, seed: int, device: str) -> Method:
-    model = classifiers.logistic()
+    model = logistic()
     return OnSummaries(model) if kind == "series" else OnRows(model)
 
 
