@@ -15,6 +15,7 @@ from lformer.baselines.cfc import CfC, CfCConfig
 from lformer.baselines.constant import Constant
 from lformer.baselines.contiformer import ContiFormer, ContiFormerConfig
 from lformer.baselines.cru import CRU, CRUConfig
+from lformer.baselines.cubic_spline import CubicSpline
 from lformer.baselines.fitted import FittedAtOnce
 from lformer.baselines.gru_d import GRUD, GRUDConfig
 from lformer.baselines.gru_ode_bayes import GRUODEBayes, GRUODEBayesConfig
@@ -83,6 +84,7 @@ BASELINES: dict[str, Baseline] = {
     "series-mean": Baseline(SeriesMean, NaiveConfig),
     "linear": Baseline(LeastSquares, NaiveConfig),
     "linear-interpolation": Baseline(LinearInterpolation, NaiveConfig),
+    "cubic-spline": Baseline(CubicSpline, NaiveConfig),
     "constant": Baseline(Constant, TabularConfig),
     "ridge": Baseline(Ridge, TabularConfig),
     "logistic": Baseline(Logistic, TabularConfig),
@@ -119,6 +121,7 @@ __all__ = [
     "Constant",
     "ContiFormer",
     "ContiFormerConfig",
+    "CubicSpline",
     "FittedAtOnce",
     "Frame",
     "GRUConfig",

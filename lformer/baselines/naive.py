@@ -147,7 +147,7 @@ class TrainMean(Naive):
 
     def rule(self, batch: IrregularBatch) -> Tensor:
         """(B, N, C)"""
-        return self.mean.expand(*_moments(batch).shape, -1)
+        return self.mean.expand(*moments_of(batch).shape, -1)
 
 
 class LastValue(Naive):
@@ -175,7 +175,7 @@ class LinearInterpolation(Naive):
         """(B, N, C)"""
         now = self._known(batch)
         latest = torch.where(now.seen > 0, now.latest, self.mean)
-        return along_line(latest, now, self._ahead(batch), _moments(batch))
+        return along_line(latest, now, self._ahead(batch), moments_of(batch))
 
 
 class LeastSquares(Naive):
@@ -231,7 +231,7 @@ class LeastSquares(Naive):
         """(B, N, C, 5); values are taken from the training mean, which keeps the equations well conditioned."""
         now = self._known(batch)
         some = now.seen > 0
-        age = torch.where(some, _moments(batch)[..., None] - now.time, 0).clamp(min=0).to(self.mean.dtype)
+        age = torch.where(some, moments_of(batch)[..., None] - now.time, 0).clamp(min=0).to(self.mean.dtype)
         one = torch.ones_like(now.latest)
         known = torch.stack(
             [now.latest - self.mean, now.mean - self.mean, torch.log1p(age / self.interval), one], dim=-1
@@ -252,7 +252,7 @@ def solve(gram: Tensor, moment: Tensor) -> Tensor:
     return torch.linalg.solve(scaled, moment / length) / length
 
 
-def _moments(batch: IrregularBatch) -> Tensor:
+def moments_of(batch: IrregularBatch) -> Tensor:
     """(B, N) times at which answers are wanted."""
     return batch.times if batch.query_times is None else batch.query_times
 

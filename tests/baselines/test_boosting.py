@@ -209,8 +209,8 @@ def test_frames_are_channels() -> None:
 
 def test_what_it_cannot_do_is_refused() -> None:
     entry = BASELINES["boosting"]
-    with pytest.raises(ValueError, match="answer must be \"series\"; got 'step'"):
-        entry.config(inputs=3, outputs=2, answer="step")
+    with pytest.raises(ValueError, match='answer must be "series" or "step"; got "query"'):
+        entry.config(inputs=3, outputs=2, answer="query")
     with pytest.raises(ValueError, match="outputs must be at least 1; got 0"):
         entry.config(inputs=3, outputs=0)
     model = entry.model(entry.config(inputs=3, outputs=2))

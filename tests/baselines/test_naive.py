@@ -20,7 +20,8 @@ from lformer.parts import PanelPart, Prepared, splits_of
 
 NAN = float("nan")
 TIGHT = 1e-10
-RULES = ["last-value", "series-mean", "linear", "linear-interpolation"]
+RULES = ["last-value", "series-mean", "linear", "linear-interpolation", "cubic-spline"]
+AHEAD = ("linear-interpolation", "cubic-spline")  # which read the future
 WITHOUT_FIT = [name for name in RULES if name != "linear"]
 every_rule = pytest.mark.parametrize("name", RULES)
 every_answer = pytest.mark.parametrize("answer", ["step", "query"])
@@ -101,11 +102,13 @@ AT_ROWS: dict[str, list[list[float]]] = {
     "last-value": [[2, -10], [2, -10], [8, -10], [8, 5]],
     "series-mean": [[2, -10], [2, -10], [5, -10], [5, 5]],
     "linear-interpolation": [[2, 5], [4, 5], [8, 5], [8, 5]],
+    "cubic-spline": [[2, 5], [4, 5], [8, 5], [16, 5]],
 }
 AT_QUERIES: dict[str, list[list[float]]] = {  # at 9, 10, 12, 13, 16, 17 and 99
     "last-value": [[-20, -10], [2, -10], [2, -10], [8, -10], [8, -10], [8, 5], [8, 5]],
     "series-mean": [[-20, -10], [2, -10], [2, -10], [5, -10], [5, -10], [5, 5], [5, 5]],
     "linear-interpolation": [[2, 5], [2, 5], [6, 5], [8, 5], [8, 5], [8, 5], [8, 5]],
+    "cubic-spline": [[0, 5], [2, 5], [6, 5], [8, 5], [14, 5], [16, 5], [180, 5]],
 }
 
 
@@ -126,7 +129,7 @@ def test_answers_at_queries_by_hand(name: str) -> None:
     asked = torch.tensor([[9.0, 10, 12, 13, 16, 17, 99], [3, 4, 5, 6, 7, 8, 9], [0, 1, 2, 3, 4, 5, 6]])
     y = model(stay(query_times=asked))
     assert y[0].tolist() == AT_QUERIES[name]
-    before = [-20, 3] if name == "linear-interpolation" else [-20, -10]  # which looks ahead
+    before = [-20, 3] if name in AHEAD else [-20, -10]
     assert y[1].tolist() == [before, *[[-20, 3]] * 6]
     assert y[2].tolist() == [[-20, -10]] * 7
 
@@ -150,6 +153,15 @@ def test_the_mean_of_the_training_part_is_said_of_every_series(answer: str) -> N
     units = {"shift": [1.0, 0.0], "scale": [2.0, 4.0]}
     model.fit(Batched(replace(batch, targets=torch.zeros(3, moments, 2))), task_of(answer, channels=2, **units))
     assert model(batch).tolist() == [[[2.0, 1.0]] * moments] * 3  # means 5 and 4 in the units of the task
+
+
+def test_a_spline_bends_between_observations_and_not_outside() -> None:
+    asked = torch.tensor([[-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 4.0]])
+    batch = IrregularBatch.build([[[0.0], [1.0], [0.0]]], [[0.0, 1.0, 2.0]], query_times=asked, dtype=torch.float64)
+    model = build("cubic-spline", "query", channels=1)
+    model.set_mean(torch.zeros(1))
+    expected = [-1.5, 0, 0.6875, 1, 0.6875, 0, -3]  # 1.5 t - 0.5 t³ up to the middle, and its mirror image
+    assert model(batch)[0, :, 0].tolist() == pytest.approx(expected, abs=TIGHT)
 
 
 # --- against a slow loop ---
@@ -180,7 +192,7 @@ def by_loop(name: str, batch: IrregularBatch, mean: Tensor, b: int, m: int, c: i
     return found[past - 1][1] if name != "series-mean" else float(np.mean([x for _, x in found[:past]]))
 
 
-@pytest.mark.parametrize("name", WITHOUT_FIT)
+@pytest.mark.parametrize("name", [name for name in WITHOUT_FIT if name != "cubic-spline"])
 @every_answer
 @pytest.mark.parametrize("seed", range(3))
 def test_it_equals_a_slow_loop(name: str, answer: str, seed: int) -> None:
@@ -342,7 +354,7 @@ def test_only_interpolation_reads_the_future(name: str, answer: str) -> None:
     other = values.clone()
     other[:, 7:] = 9.0
     y, changed = model(whole(made)), model(whole(made, values=other))
-    assert torch.equal(changed[:, :6], y[:, :6]) == (name != "linear-interpolation")
+    assert torch.equal(changed[:, :6], y[:, :6]) == (name not in AHEAD)
     assert relative_error(changed[:, 7:], y[:, 7:]) > 1e-3
 
 
@@ -387,7 +399,7 @@ def test_it_is_scored_like_any_model(unobserved: str, units: dict[str, list[floa
         model.fit(part, task)
         scores[name] = evaluate(model, task, part, batch_size=7)
         assert scores[name]["mse"] >= 0
-        if name in ("last-value", "linear-interpolation"):
+        if name in ("last-value", *AHEAD):
             assert scores[name]["mse"] < scores[name]["mse_unseen"]
         answers = predict(model, task, part)
         assert [y.shape[1] for y in answers] == [2] * len(part)
@@ -446,7 +458,7 @@ def test_answers_are_as_precise_as_the_values(name: str) -> None:
 
 def test_which_models_are_fitted_at_once() -> None:
     at_once = [name for name, baseline in BASELINES.items() if issubclass(baseline.model, FittedAtOnce)]
-    assert at_once == ["train-mean", *RULES, "boosting"]
+    assert at_once == ["train-mean", *RULES, "constant", "ridge", "logistic", "boosting", "minirocket"]
     assert all(not list(build(name, "step").parameters()) for name in RULES)
 
 

@@ -9,6 +9,7 @@ import toy
 from bench.specs import SPECS, batch_for
 
 from lformer import LFormer, LFormerConfig
+from lformer.baselines.tabular import Tabular
 from lformer.bench import candidates, paper, recipes
 from lformer.bench.models import MODELS, build
 from lformer.bench.recipes import ABLATIONS, BEST, DEFAULTS, GUESSES, RECIPES, VARIANTS, Recipe, recipe, stand_in
@@ -185,13 +186,15 @@ def test_what_no_model_could_do_is_refused_before_there_are_data() -> None:
         recipe("pendulum", variant="carried")
     with pytest.raises(ValueError, match="needs as many outputs as inputs"):
         recipe("activity", model="last-value")
-    with pytest.raises(ValueError, match=r"boosting .*series"):
-        recipe("activity", model="boosting")
+    with pytest.raises(ValueError, match=r"minirocket reads whole series"):
+        recipe("activity", model="minirocket")
+    with pytest.raises(ValueError, match='answer must be "series" or "step"; got "query"'):
+        recipe("spiral-2", model="boosting")
 
 
 @pytest.mark.parametrize("name", [name for name, entry in MODELS.items() if entry.at_once])
 def test_what_is_fitted_at_once_has_no_parts_to_change(name: str) -> None:
-    dataset = "scp1" if name == "boosting" else "physionet"
+    dataset = "scp1" if issubclass(MODELS[name].model, Tabular) else "physionet"
     sizes = recipe(dataset, model=name).config(SPECS[dataset])
     assert (sizes.inputs, sizes.outputs) == (SPECS[dataset].inputs, SPECS[dataset].outputs)
     for change in ({"variant": "carried"}, {"ablation": "fixed_mu"}):
