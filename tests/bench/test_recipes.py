@@ -188,8 +188,6 @@ def test_what_no_model_could_do_is_refused_before_there_are_data() -> None:
         recipe("activity", model="last-value")
     with pytest.raises(ValueError, match=r"minirocket reads whole series"):
         recipe("activity", model="minirocket")
-    with pytest.raises(ValueError, match='answer must be "series" or "step"; got "query"'):
-        recipe("spiral-2", model="boosting")
 
 
 @pytest.mark.parametrize("name", [name for name, entry in MODELS.items() if entry.at_once])
