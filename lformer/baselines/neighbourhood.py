@@ -99,7 +99,7 @@ def beside(rows: Array, places: Sequence[int]) -> Array:
         [[1, 1], [1, 2], [2, 3]]
     """
     at = np.arange(len(rows))[:, None] + np.asarray(places)
-    return np.asarray(rows[np.clip(at, 0, len(rows) - 1)].reshape(len(rows), -1))
+    return np.asarray(rows[np.clip(at, 0, len(rows) - 1)].reshape(len(rows), len(places) * rows.shape[1]))
 
 
 def moments(rows: Array, reach: int) -> Array:

@@ -195,3 +195,14 @@ def test_static_covariates_stand_in_every_line() -> None:
     batch = covered.batch(np.array([3, 1]))
     lines = model.features(batch)  # type: ignore[operator]
     assert lines[:, -1].tolist() == [3.0] * int(batch.lengths[0]) + [1.0] * int(batch.lengths[1])
+
+
+def test_a_series_without_rows_has_no_line() -> None:
+    found, task = made("rows", True), task_of("rows", True)
+    model = build("ridge", found, task)
+    model.fit(found.train, task)
+    batch = IrregularBatch.from_series([(torch.zeros(0), torch.zeros(0, 2)), (torch.arange(3.0), torch.ones(3, 2))])
+    answers = model(batch)
+    assert answers.shape == (2, 3, 1)
+    assert (answers[0] == 0).all()
+    assert (answers[1] != 0).all()
