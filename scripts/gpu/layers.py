@@ -1,8 +1,9 @@
 """Fused layers on a GPU: errors of outputs and all gradients against float64, times of training steps, where time goes.
 
-python scripts/gpu/layers.py [--only errors | times | profile]
+python scripts/gpu/layers.py [--only errors | times | profile ...] [--quick]
 Prints tables. A training step is forward pass, loss and backward pass of an LFormer with two layers and a pooled head;
-"graph" replays it as a CUDA graph. Errors are found in several processes at once, as compiling takes longest.
+"graph" replays it as a CUDA graph. Errors are found in several processes at once, as compiling takes longest. `--quick`
+takes a third of the cases, and times long series alone.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from lformer.nn.fusion import kernel_weights
 from lformer.ops import checks
 from lformer.ops.dropout import Dropping, kept_factors, place
 
+PARTS = ("errors", "times", "profile")
 WORKERS = 12
 DIGITS = {"tf32": 2.0**-10, "bf16": 2.0**-7, "float32": 2.0**-23}
 
@@ -59,6 +61,25 @@ CASES = [
     Case(128, 4, False, rows=20_000),
     Case(128, 2, True, rows=20_000),
 ]
+
+
+# Each of width, head, precision, queries, dropout and long series at least once.
+QUICK = [
+    Case(128, 4),
+    Case(128, 4, True),
+    Case(256, 8),
+    Case(256, 8, True),
+    Case(128, 16, True),
+    Case(128, 1),
+    Case(64, 8),
+    Case(128, 4, True, "bf16"),
+    Case(128, 4, False, "float32"),
+    Case(128, 4, False, queries=True, dropout=0.2),
+    Case(128, 4, True, queries=True, dropout=0.2),
+    Case(128, 4, False, rows=20_000),
+    Case(128, 2, True, rows=20_000),
+]
+QUICK_SHAPES = [(128, 4), (256, 8)]
 
 
 class Kept(nn.Module):
@@ -140,12 +161,12 @@ def errors(case: Case) -> tuple[str, bool]:
     return f"| {case} | {line} | {'yes' if worst <= 1 else 'NO'} |", worst <= 1
 
 
-def all_errors() -> bool:
+def all_errors(cases: list[Case], workers: int) -> bool:
     print("\n| width, rows | worst of all results | error, fused | error, plain | share of the limit | kept |")
     print("| :-- | :-- | --: | --: | --: | :-- |")
     kept = True
-    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
-        for line, good in pool.map(errors, CASES):
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for line, good in pool.map(errors, cases):
             print(line, flush=True)
             kept &= good
     return kept
@@ -200,16 +221,16 @@ def step_times(B: int, L: int, width: int, heads: int, causal: bool, backend: st
         torch.cuda.empty_cache()
 
 
-def all_times() -> list[str]:
+def all_times(quick: bool) -> list[str]:
     torch.set_float32_matmul_precision("high")
     lines = []
-    for B, L in ((8, 16_384), (32, 128)):
-        for D, H in SHAPES:
+    for B, L in ((8, 16_384), (32, 128))[: 1 if quick else 2]:
+        for D, H in QUICK_SHAPES if quick else SHAPES:
             for causal in (False, True):
                 ours, plain = (step_times(B, L, D, H, causal, backend) for backend in ("auto", "parallel"))
                 lines.append(_line(B, L, D, H, causal, ours, plain))
                 print(lines[-1], flush=True)
-        for heads, causal in ((4, False), (4, True), (8, False), (2, True)):
+        for heads, causal in () if quick else ((4, False), (4, True), (8, False), (2, True)):
             plain = step_times(B, L, 64, heads, causal, "parallel")
             ways = [step_times(B, L, 64, heads, causal, "auto", force_layers=True)]
             if heads == 4:
@@ -252,15 +273,19 @@ def profiled(causal: bool) -> None:
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("--only", choices=("errors", "times", "profile"), help="a part of it")
-    only = asked.parse_args().only
+    asked.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts of it")
+    asked.add_argument("--quick", action="store_true", help="fewer cases")
+    asked.add_argument("--workers", type=int, default=WORKERS, help="processes that find errors")
+    options = asked.parse_args()
+    only = options.only
     print(torch.cuda.get_device_name(), torch.__version__, flush=True)
-    kept = all_errors() if only in (None, "errors") else True
-    if only in (None, "profile"):
+    kept = all_errors(QUICK if options.quick else CASES, options.workers) if "errors" in only else True
+    if "profile" in only:
         for causal in (False, True):
             profiled(causal)
-    lines = all_times() if only in (None, "times") else []
-    print("\nall errors within the rule" if kept else "\nSOME ERRORS ARE TOO LARGE")
+    lines = all_times(options.quick) if "times" in only else []
+    if "errors" in only:
+        print("\nall errors within the rule" if kept else "\nSOME ERRORS ARE TOO LARGE")
     if lines:
         print("\n| training step, TF32 | path | eager, ms | plain | times | graph, ms | plain | times | GiB | plain |")
         print("| :-- | :-- | --: | --: | --: | --: | --: | --: | --: | --: |")
