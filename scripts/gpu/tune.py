@@ -3,10 +3,10 @@
 python scripts/gpu/tune.py OUT [--stage compile | time] [--only inference training ...] [--seconds 100] [--workers 14]
 
 A variant is an entry of `LAUNCHES` or `HIDDEN` (`lformer/ops/fused/launch.py`) in the place of the one that is there.
-All are compiled first, in processes that run the work once, so that the GPU is then timed alone.
-Prints a table of times by graph replay, and the time with the fastest entry of every kernel; less than one per cent is noise.
-`--stage` does one half alone; what was compiled is named in OUT/compiled.json, the table is OUT/tune.txt. `--seconds`
-are those of a stage, after which nothing new begins.
+All are compiled first, in processes that run the work once, so that the GPU is then timed alone. Prints a table of
+times by graph replay, and the time with the fastest entry of every kernel; less than one per cent is noise. `--stage`
+does one half alone; what was compiled is named in OUT/compiled.json, the table is OUT/tune.txt. `--seconds` are those
+of a stage, after which nothing new begins.
 """
 
 from __future__ import annotations
