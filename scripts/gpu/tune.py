@@ -2,11 +2,11 @@
 
 python scripts/gpu/tune.py OUT [--stage compile | time] [--only inference training ...] [--seconds 100] [--workers 14]
 
-A variant is an entry of `LAUNCHES` or `HIDDEN` (`lformer/ops/fused/launch.py`) in the place of the one that is there.
-All are compiled first, in processes that run the work once, so that the GPU is then timed alone. Prints a table of
-times by graph replay, and the time with the fastest entry of every kernel; less than one per cent is noise. `--stage`
-does one half alone; what was compiled is named in OUT/compiled.json, the table is OUT/tune.txt. `--seconds` are those
-of a stage, after which nothing new begins.
+A variant is an entry of `LAUNCHES` (`lformer/ops/fused/launch.py`) in the place of the one that is there. All are
+compiled first, in processes that run the work once, so that the GPU is then timed alone. Prints a table of times by
+graph replay, and the time with the fastest entry of every kernel; less than one per cent is noise. `--stage` does one
+half alone; what was compiled is named in OUT/compiled.json, the table is OUT/tune.txt. `--seconds` are those of a
+stage, after which nothing new begins.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ WORKS = {
     "wide layers": Work(8, 16_384, 256, 8),
 }
 WHOLE = ("inference", "inference, bf16", "training", "training, causal")
-Variant = tuple[str, tuple[Any, ...], dict[str, int]]  # table, entry, and what is other there
+Variant = tuple[tuple[Any, ...], dict[str, int]]  # an entry, and what is other there
 
 
 def variants(name: str) -> list[Variant]:
@@ -59,10 +59,10 @@ def variants(name: str) -> list[Variant]:
     work, found = WORKS[name], list[Variant]()
     precision = "bf16" if work.bf16 else "tf32"
 
-    def add(kernel: str, *choices: tuple[int, int, int], table: str = "LAUNCHES", key: Any = None, **more: int) -> None:
+    def add(kernel: str, *choices: tuple[int, int, int], key: Any = None, **more: int) -> None:
         """Rows, warps and stages."""
         entry = key or (kernel, work.width, precision)
-        found.extend((table, entry, {"rows": r, "warps": w, "stages": s, **more}) for r, w, s in choices)
+        found.extend((entry, {"rows": r, "warps": w, "stages": s, **more}) for r, w, s in choices)
 
     if name.startswith("inference"):
         add("read", (64, 4, 1), (128, 8, 1), (128, 4, 1), (64, 8, 1), (256, 8, 1))
@@ -84,14 +84,6 @@ def variants(name: str) -> list[Variant]:
             add(kernel, (64, 4, 1), (64, 4, 2), (64, 4, 3), (64, 8, 1), (64, 8, 2), (64, 2, 2), key=key, block=head)
             if kernel == "operator":  # both cut a series alike
                 add(kernel, (128, 4, 1), (128, 8, 1), (128, 8, 2), (32, 2, 2), (32, 4, 2), key=key, block=head)
-        if work.width <= 128 and not work.causal:
-            for kernel in ("joined", "joined_backward"):
-                for block in (32, 64):
-                    key = (kernel, work.width)
-                    add(
-                        kernel, (128, 8, 1), (128, 8, 2), (128, 8, 3), (64, 4, 1), (64, 4, 2), (128, 4, 2),
-                        table="HIDDEN", key=key, block=block,
-                    )  # fmt: skip
     return found
 
 
@@ -103,8 +95,8 @@ def replaced(variant: Variant | None) -> Iterator[None]:
     if variant is None:
         yield
         return
-    name, key, change = variant
-    table: dict[Any, Any] = getattr(launch, name)
+    key, change = variant
+    table: dict[Any, Any] = launch.LAUNCHES
     before = table.get(key)
     table[key] = (before or launch.DEFAULT)._replace(**change)
     try:
@@ -170,7 +162,7 @@ def search(name: str, known: dict[Any, str], until: float, say: Callable[[str], 
     say("| :-- | :-- | --: | --: |")
     best: dict[Any, tuple[float, Variant]] = {}
     for variant in variants(name):
-        _, key, change = variant
+        key, change = variant
         setting = ", ".join(f"{field} {value}" for field, value in change.items())
         reason = known.get((name, str(variant)), "not compiled in time")
         if not reason and time.monotonic() < until:
