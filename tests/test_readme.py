@@ -68,6 +68,13 @@ def test_what_the_readme_says_of_simple_models_is_in_the_records() -> None:
     for split in ("folds", "p12"):
         mortality = f"physionet, classify, split {split}, scaling robust"
         assert mean(mortality, "auroc", "boosting") > mean(mortality, "auroc", "lformer best")
+    for subject, metric, simple in (
+        ("scp1, classify", "accuracy", "minirocket"),
+        ("activity, classify-points", "accuracy", "boosting"),
+        ("spiral-2, trajectory", "interpolation_rmse", "cubic-spline"),
+    ):
+        ours, theirs = (mean(subject, metric, column) for column in ("lformer", simple))
+        assert theirs > ours if metric == "accuracy" else theirs < ours
     forecast = [mean("physionet, extrapolate", "mse_unseen", c) for c in ("lformer best", "linear", "lformer")]
     assert forecast == sorted(forecast)
 

@@ -61,14 +61,14 @@ def _rivals(line: Line) -> bool:
 
 
 def _against_simple(line: Line) -> tuple[float, float] | None:
-    """The costs of LFormer, by the recipe that the validation part chooses, and of the best simple model."""
+    """The costs of LFormer and of a simple model, both by what the validation part chooses, as in the summary."""
     ours, simple = [], []
     for column, entry in line.entries.items():
         if entry.cost is not None and column.partition(" ")[0] == OURS:
             ours.append((entry.choice, entry.cost))
         elif entry.cost is not None and entry.ours is not None and entry.ours.kind == "simple":
-            simple.append(entry.cost)
-    return (min(ours)[-1], min(simple)) if ours and simple else None
+            simple.append((entry.choice, entry.cost))
+    return (min(ours)[-1], min(simple)[-1]) if ours and simple else None
 
 
 def _section(table: Table) -> Iterator[str]:
