@@ -159,7 +159,9 @@ def test_the_drawn_path_names_files_that_exist() -> None:
     assert [name for name in files if not ((ROOT / "lformer" / name).exists() or (ROOT / name).exists())] == []
 
 
-@pytest.mark.parametrize(("records", "unit"), [("mortality", "fold"), ("mortality-p12", "split")])
+@pytest.mark.parametrize(
+    ("records", "unit"), [("mortality", "fold"), ("mortality-pretrained-c", "fold"), ("mortality-p12", "split")]
+)
 def test_mortality_with_covariates_is_that_of_its_records(records: str, unit: str) -> None:
     lines = (ROOT / "results" / f"{records}.jsonl").read_text().splitlines()
     folds = [json.loads(line) for line in lines]

@@ -15,7 +15,7 @@ from lformer.bench.records import Record
 # Rows of `tables.summary` that the README has room for: subject and how the metric begins.
 HEADLINES = [
     ("scp1, classify", "accuracy"),
-    ("scp2, classify", "accuracy"),
+    ("scp1, classify, scaling standard", "accuracy"),
     ("motor-imagery, classify", "accuracy"),
     ("bidmc-hr, regress", "RMSE"),
     ("activity, classify-points", "accuracy"),
