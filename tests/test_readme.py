@@ -70,7 +70,7 @@ def test_what_the_readme_says_of_simple_models_is_in_the_records() -> None:
         assert mean(mortality, "auroc", "boosting") > mean(mortality, "auroc", "lformer best")
     for subject, metric, simple in (
         ("scp1, classify", "accuracy", "minirocket"),
-        ("bidmc-hr, regress", "rmse", "minirocket"),
+        *((f"bidmc-{what}, regress", "rmse", "minirocket") for what in ("hr", "rr", "spo2")),
         ("activity, classify-points", "accuracy", "boosting"),
         ("spiral-2, trajectory", "interpolation_rmse", "cubic-spline"),
     ):
