@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -45,8 +46,9 @@ def train_members(members: Sequence[Member], task: Task, *, shown: bool = False)
     """Train all of them in place, each as it would be alone.
 
     A step of a small model is too short for several cores to share, so each core has a model of its own; and too small
-    to fill a GPU, so there each has a stream of its own. What a model draws belongs to its own run, hence how many are
-    trained at a time changes nothing but the last digits.
+    to fill a GPU, so there each has a stream of its own. On a CPU those that wait for a core take turns with the others
+    after every epoch: three on two cores all end together, and no core is left with nothing to do. What a model draws
+    belongs to its own run, hence how many are trained at a time changes nothing but the last digits.
 
     Args:
         members: what to train, and how.
@@ -55,6 +57,7 @@ def train_members(members: Sequence[Member], task: Task, *, shown: bool = False)
     """
     workers = _at_once(members)
     threads, stop, epochs = torch.get_num_threads(), threading.Event(), [0] * len(members)
+    turns = Turns(workers)
 
     def work(n: int) -> Result:
         if workers > 1:
@@ -62,11 +65,16 @@ def train_members(members: Sequence[Member], task: Task, *, shown: bool = False)
 
         def count(row: dict[str, float]) -> None:
             epochs[n] += 1
+            turns.pass_on()
+            _go_on()
+
+        def _go_on() -> None:
             if stop.is_set():
                 raise KeyboardInterrupt
 
         member, bar = members[n], shown and (workers == 1 or n == 0)
-        with _own_stream(member.training.device) if workers > 1 else nullcontext():
+        with turns, _own_stream(member.training.device) if workers > 1 else nullcontext():
+            _go_on()
             return fit(
                 member.model, task, member.splits, member.training, seed=member.seed, progress=bar, report=count
             )  # fmt: skip
@@ -74,7 +82,9 @@ def train_members(members: Sequence[Member], task: Task, *, shown: bool = False)
     try:
         if workers == 1:
             return [work(n) for n in range(len(members))]
-        with ThreadPoolExecutor(workers) as pool:
+        # Those that take turns all lie in memory at once, of which a GPU may have too little.
+        on_cpu = join(members[0].training.device).device.type == "cpu"
+        with ThreadPoolExecutor(len(members) if on_cpu else workers) as pool:
             try:
                 return list(pool.map(work, range(len(members))))
             except BaseException:  # Ctrl-C reaches this thread alone; the others hear of it after their epoch
@@ -87,6 +97,42 @@ def train_members(members: Sequence[Member], task: Task, *, shown: bool = False)
     finally:
         if workers > 1:
             torch.set_num_threads(threads)  # for threads to come
+
+
+class Turns:
+    """Lets so many threads work at a time; the others wait in the order in which they came.
+
+    Example:
+        >>> turns = Turns(1)
+        >>> with turns:
+        ...     turns.pass_on()  # nobody waits
+    """
+
+    def __init__(self, places: int) -> None:
+        self._free, self._lock = places, threading.Lock()
+        self._waiting: deque[threading.Event] = deque()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return
+            turn = threading.Event()
+            self._waiting.append(turn)
+        turn.wait()
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._free += 1
+
+    def pass_on(self) -> None:
+        """Let the first of those that wait work, and wait behind the last of them; go on if there are none."""
+        if self._waiting:
+            self.__exit__()
+            self.__enter__()
 
 
 def each_on_its_cores(work: Callable[[int], T], count: int) -> list[T]:
