@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from lformer.baselines.tabular import LEAST, Kind, Tabular, TabularConfig
 from lformer.panel import Array
@@ -22,6 +24,8 @@ FOR_ROWS = {
     "learning_rate": 0.1, "max_iter": 100, "max_leaf_nodes": 31, "min_samples_leaf": 20, "l2_regularization": 0.0,
     "max_features": 1.0,
 }  # fmt: skip
+
+WORTH_SHARING = 2**18  # numbers of a table; trees on fewer are the work of one thread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +69,14 @@ class Boosting(Tabular):
         """Grown trees."""
         return grow("Classifier" if kind == "classes" else "Regressor", table, y, weight, self.config)
 
+    def _numbers(self, table: Array) -> Array:
+        with threads_for(table):
+            return super()._numbers(table)
+
+    def _log_probabilities(self, table: Array) -> Array:
+        with threads_for(table):
+            return super()._log_probabilities(table)
+
 
 def grow(
     kind: Literal["Classifier", "Regressor"], table: Array, y: Array, weight: Array, config: BoostingConfig
@@ -77,7 +89,7 @@ def grow(
     table = table.copy()
     table[:, np.isnan(table).all(axis=0)] = 0.0  # scikit-learn cannot bin a feature without values
     assert config.min_samples_leaf is not None
-    return getattr(ensemble, f"HistGradientBoosting{kind}")(
+    trees = getattr(ensemble, f"HistGradientBoosting{kind}")(
         learning_rate=config.learning_rate,
         max_iter=config.max_iter,
         max_leaf_nodes=config.max_leaf_nodes,
@@ -86,4 +98,15 @@ def grow(
         max_features=config.max_features,
         early_stopping=False,
         random_state=config.random_state,
-    ).fit(table, y, None if (weight == 1).all() else weight)  # weights that say nothing cost ten times as long
+    )
+    with threads_for(table):  # weights that say nothing cost ten times as long
+        return trees.fit(table, y, None if (weight == 1).all() else weight)
+
+
+def threads_for(table: Array) -> AbstractContextManager[Any]:
+    """Inside, trees on (n, F) features use one thread if these are few.
+
+    Threads meet at every node of a tree and wait by spinning. Where others use the cores, a small table, which takes
+    one thread a tenth of a second, would take several of them many seconds.
+    """
+    return threadpool_limits(1 if table.size < WORTH_SHARING else None, user_api="openmp")
