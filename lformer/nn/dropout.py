@@ -37,4 +37,5 @@ def _kept_on_cpu(x: Tensor, p: float, generator: torch.Generator) -> Tensor:
     dropped = levels(p)
     words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
     draws = words.view(torch.int16)[: x.numel()].view(x.shape)  # from -LEVELS / 2 to LEVELS / 2 - 1
-    return (draws >= dropped - LEVELS // 2).to(x.dtype).mul_(LEVELS / (LEVELS - dropped))
+    kept = torch.empty(x.shape, dtype=x.dtype)
+    return torch.ge(draws, dropped - LEVELS // 2, out=kept).mul_(LEVELS / (LEVELS - dropped))
