@@ -39,6 +39,34 @@ def rows(n: int = 24) -> Problem:
     )  # fmt: skip
 
 
+def amounts(n: int = 80) -> Problem:
+    """The number of a series is its level; the series of a group, two and two, are neighbours."""
+    rng = np.random.default_rng(0)
+    levels = rng.normal(50, 20, n)
+    series = []
+    for level in levels:
+        values = level + rng.normal(0, 1, (rng.integers(8, 15), 1))
+        series.append((np.sort(rng.uniform(0, 10, len(values))), values))
+    panel, half, group = Panel.from_list(series), n // 2, np.arange(n) // 2
+    return Problem(
+        kind="numbers", measures=("deviations", "r2"), train=panel[:half], test=panel[half:], labels=levels[:half],
+        truth=levels[half:], groups=group[:half], test_groups=group[half:], steps=12, folds=3,
+    )  # fmt: skip
+
+
+def row_amounts(n: int = 24) -> Problem:
+    """The number of a row is ten times the difference to the row before."""
+    rng = np.random.default_rng(0)
+    walks = [np.cumsum(rng.normal(0, 1, k)) for k in rng.integers(10, 20, n)]
+    panel = Panel.from_list([(np.sort(rng.random(len(walk))), walk[:, None]) for walk in walks])
+    numbers = [10 * np.diff(walk, prepend=walk[0]) for walk in walks]
+    half = n // 2
+    return Problem(
+        kind="row-numbers", measures=("deviations", "r2"), train=panel[:half], test=panel[half:],
+        labels=numbers[:half], truth=numbers[half:], folds=3,
+    )  # fmt: skip
+
+
 def weekly(count: int = 6, weeks: int = 12) -> Problem:
     """Sales that repeat from week to week exactly, with days missing; two weeks ahead are asked."""
     rng = np.random.default_rng(0)

@@ -17,7 +17,14 @@ from lformer.bench.defaults.grid import Grid
 from lformer.bench.defaults.measures import Answers, measure
 from lformer.bench.defaults.methods import METHODS
 from lformer.bench.defaults.problem import Problem
-from lformer.estimators import LFormerClassifier, LFormerForecaster, LFormerInterpolator, LFormerPointClassifier
+from lformer.estimators import (
+    LFormerClassifier,
+    LFormerForecaster,
+    LFormerInterpolator,
+    LFormerPointClassifier,
+    LFormerPointRegressor,
+    LFormerRegressor,
+)
 from lformer.evaluate import predict
 from lformer.parts import PanelPart, Targets
 from lformer.tasks import records
@@ -48,6 +55,29 @@ def test_classifiers_of_rows_tell_them_apart(name: str) -> None:
     said = answers(name, problem).said
     assert [len(row) for row in said] == problem.test.lengths.tolist()
     assert score(name, problem) > 0.9
+
+
+@pytest.mark.parametrize("name", ["minirocket", "boosting", "random-forest", "ridge"])
+def test_regressors_find_the_level(name: str) -> None:
+    if name in FROM_AEON:
+        pytest.importorskip("aeon", reason=f"{name} comes from aeon")
+    assert score(name, problems.amounts(240)) < 0.3
+
+
+@pytest.mark.parametrize("name", ["boosting", "random-forest", "ridge"])
+def test_regressors_of_rows_see_the_rows_beside_them(name: str) -> None:
+    problem = problems.row_amounts(60)
+    said = answers(name, problem).said
+    assert [len(row) for row in said] == problem.test.lengths.tolist()
+    assert score(name, problem) < 0.6
+
+
+@pytest.mark.parametrize("make", [problems.amounts, problems.row_amounts])
+def test_a_constant_is_the_mean_in_training(make: Callable[[], Problem]) -> None:
+    problem = make()
+    mean = np.concatenate([np.atleast_1d(each) for each in problem.labels]).mean()
+    assert np.concatenate([np.atleast_1d(each) for each in answers("constant", problem).said]) == pytest.approx(mean)
+    assert score("constant", problem) == pytest.approx(1.0, abs=0.1)
 
 
 @pytest.mark.parametrize("name", ["boosting", "random-forest", "logistic"])
@@ -165,6 +195,8 @@ def test_a_gaussian_process_finds_the_waves() -> None:
 CASES: list[tuple[Callable[[], Problem], type]] = [
     (problems.levels, LFormerClassifier),
     (problems.rows, LFormerPointClassifier),
+    (problems.amounts, LFormerRegressor),
+    (problems.row_amounts, LFormerPointRegressor),
     (problems.weekly, LFormerForecaster),
     (problems.waves, LFormerInterpolator),
 ]
@@ -194,6 +226,8 @@ def test_the_estimators_answer_with_their_defaults(
     assert method.notes["epochs"] == 1
     if kind is LFormerClassifier:
         assert found["accuracy"][0] == made[0].score(problem.test, problem.truth)
+    if "r2" in found:
+        assert found["r2"][0] == pytest.approx(made[0].score(problem.test, problem.truth))
 
 
 def test_forecasts_are_asked_for_at_the_stamps_of_the_calendar(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,10 @@ from lformer.bench.defaults.measures import MEASURES, Answers, measure
 from lformer.bench.defaults.problem import Problem, fingerprint, last_times, validation_folds
 from lformer.bench.defaults.sets import DEFAULTS_SETS
 
-GENERATED = [generated.order, generated.pace, generated.coupling, generated.stores, generated.sines]
+GENERATED = [
+    generated.order, generated.pace, generated.coupling, generated.frequency, generated.decay, generated.leaky,
+    generated.stores, generated.sines,
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -87,7 +90,10 @@ def test_the_sets_of_aeon_are_the_archives(monkeypatch: pytest.MonkeyPatch, tmp_
     assert found["japanese-vowels-60"].train.shape[2] == 12
 
 
-@pytest.mark.parametrize("make", [problems.levels, problems.rows, problems.waves])
+FOLDED = [problems.levels, problems.rows, problems.amounts, problems.row_amounts, problems.waves]
+
+
+@pytest.mark.parametrize("make", FOLDED)
 def test_folds_divide_the_training_series_and_show_nobody_his_answers(make: Callable[[], Problem]) -> None:
     problem = make()
     held = []
@@ -95,7 +101,7 @@ def test_folds_divide_the_training_series_and_show_nobody_his_answers(make: Call
         assert set(fold.train.ids) | set(fold.test.ids) == set(problem.train.ids)
         assert not set(fold.train.ids) & set(fold.test.ids)
         held += fold.test.ids.tolist()
-        if problem.kind in ("series", "rows"):
+        if problem.kind != "interpolate":
             of = dict(zip(problem.train.ids, problem.labels, strict=True))
             assert all(np.array_equal(of[i], y) for i, y in zip(fold.train.ids, fold.labels, strict=True))
             assert all(np.array_equal(of[i], y) for i, y in zip(fold.test.ids, fold.truth, strict=True))
@@ -105,6 +111,24 @@ def test_folds_divide_the_training_series_and_show_nobody_his_answers(make: Call
 def test_classes_are_spread_evenly_over_the_folds() -> None:
     for fold in validation_folds(problems.levels()):
         assert np.unique(np.asarray(fold.truth), return_counts=True)[1].tolist() == [5, 5]
+
+
+def test_the_series_of_a_group_are_in_one_fold() -> None:
+    for fold in validation_folds(problems.amounts()):
+        assert fold.groups is not None
+        assert fold.test_groups is not None
+        assert not set(fold.groups) & set(fold.test_groups)
+        assert len(fold.groups) == len(fold.train)
+        assert len(fold.test_groups) == len(fold.test)
+
+
+def test_leaky_sums_are_those_of_the_rows_so_far() -> None:
+    problem = generated.leaky()
+    times, values = problem.train[:1][0]
+    there = 0.0
+    for gap, dose, told in zip(np.diff(times, prepend=times[0]), values[:, 0], problem.labels[0], strict=True):
+        there = there * np.exp(-0.05 * gap) + dose
+        assert told == pytest.approx(there, abs=1e-3)
 
 
 def test_rows_that_are_asked_for_are_not_shown() -> None:
@@ -170,6 +194,20 @@ def test_rmse_is_in_deviations_of_the_channels_in_training() -> None:
     assert measure(problem, answers)["rmse"][0] == pytest.approx(1.0)
 
 
+def test_errors_of_numbers_are_in_deviations_of_those_asked_for() -> None:
+    problem = replace(problems.amounts(), truth=np.array([1.0, 3.0, 5.0, 7.0]), test_groups=None)
+    found = measure(problem, Answers(said=np.array([2.0, 2.0, 6.0, 6.0])))
+    assert found["deviations"][0] == pytest.approx(1 / np.sqrt(5))
+    assert found["r2"][0] == pytest.approx(1 - 1 / 5)
+    rows = replace(problem, truth=[np.array([1.0, 3.0]), np.array([5.0, 7.0])])
+    assert measure(rows, Answers(said=[np.array([2.0, 2.0]), np.array([6.0, 6.0])])).keys() == found.keys()
+    paired = MEASURES["deviations"].keep(
+        replace(problem, test_groups=np.array([1, 0, 1, 0])), Answers(said=np.zeros(4))
+    )
+    assert paired is not None
+    assert paired.tolist() == [[9 + 49, 1 + 9], [1 + 25, 9 + 1]]
+
+
 def test_the_standard_error_is_that_of_drawing_other_series() -> None:
     rng = np.random.default_rng(0)
     truth = np.where(rng.random(400) < 0.8, "high", "low")
@@ -185,5 +223,5 @@ def test_answers_that_are_not_finite_are_an_error() -> None:
 
 
 def test_every_set_says_its_kind_before_it_is_loaded() -> None:
-    for name in ("order", "pace", "coupling", "stores", "sines"):
+    for name in ("order", "pace", "coupling", "frequency", "decay", "leaky", "stores", "sines"):
         assert DEFAULTS_SETS[name].make(0).kind == DEFAULTS_SETS[name].kind

@@ -14,10 +14,10 @@ from bench import problems
 from test_cli import call
 
 from lformer.bench.defaults import records, run
-from lformer.bench.defaults.classifiers import OnSummaries
 from lformer.bench.defaults.methods import METHODS
 from lformer.bench.defaults.problem import Problem, fingerprint
 from lformer.bench.defaults.records import Cell
+from lformer.bench.defaults.rivals import OnSummaries
 from lformer.bench.defaults.sets import DEFAULTS_SETS, Entry
 from lformer.bench.records import RecordError
 from lformer.data import MissingDataError

@@ -1,4 +1,4 @@
-"""Sets that are made: three in which timing decides the class, stores whose sales are forecast, and noisy sines.
+"""Sets that are made: timing decides a class or a number, stores whose sales are forecast, and noisy sines.
 
 Draws are those of numpy's `RandomState`, and numbers are rounded, so that a set is the same on every machine.
 """
@@ -9,16 +9,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lformer.bench.defaults.problem import Problem, last_rows, values_problem
+from lformer.bench.defaults.problem import Kind, Problem, last_rows, values_problem
 from lformer.hiding import random_rows
 from lformer.panel import Array, Panel, without_rows
 
 SPAN = 10.0  # of the series whose class is asked
 TRAIN, TEST = 240, 400
+NUMBERED = 480  # series to learn numbers from, so that each half of them, a fold, is as large as the sets of classes
 DECIMALS = 4
 
 Series = tuple[Array, Array]  # times, values
 Draw = Callable[[np.random.RandomState, bool], Series]
+DrawNumber = Callable[[np.random.RandomState], tuple[Series, Array]]  # one number, or one for each row
 
 
 def order() -> Problem:
@@ -79,6 +81,58 @@ def _coupling(rng: np.random.RandomState, label: bool) -> Series:
     values = np.array([curve(time) for time in times]) + rng.normal(0, 0.5, count)
     even = np.linspace(-1.7, 1.7, count)[values.argsort().argsort()]  # by themselves the values say nothing
     return SPAN * np.array(times) / times[-1], even[:, None]
+
+
+def frequency() -> Problem:
+    """A noisy sine at random moments: how fast is it? Phase, and so the values by themselves, say nothing."""
+    return _numbers(_frequency, "numbers")
+
+
+def decay() -> Problem:
+    """What is left of something that fades, at random moments and with noise: the logarithm of the rate."""
+    return _numbers(_decay, "numbers")
+
+
+def leaky() -> Problem:
+    """Doses at random moments, which leave at a constant rate: how much is there at each of these moments?"""
+    return _numbers(_leaky, "row-numbers")
+
+
+def _numbers(draw: DrawNumber, kind: Kind) -> Problem:
+    rng = np.random.RandomState(3)
+    drawn = [draw(rng) for _ in range(NUMBERED + TEST)]
+    panel = Panel.from_list([_rounded(series) for series, _ in drawn], channels=["value"])
+    asked = [np.round(numbers, DECIMALS) for _, numbers in drawn]
+    each = asked if kind == "row-numbers" else np.array(asked)
+    return Problem(
+        kind=kind, measures=("deviations", "r2"), train=panel[:NUMBERED], test=panel[NUMBERED:], labels=each[:NUMBERED],
+        truth=each[NUMBERED:], steps=128, folds=2,
+    )  # fmt: skip
+
+
+def _moments(rng: np.random.RandomState) -> Array:
+    """(L,) thirty to fifty times, one apart in the mean."""
+    return np.cumsum(rng.exponential(1, rng.randint(30, 51)))
+
+
+def _frequency(rng: np.random.RandomState) -> tuple[Series, Array]:
+    times, frequency = _moments(rng), rng.uniform(0.02, 0.12)
+    wave = np.sin(2 * np.pi * (frequency * times + rng.uniform()))
+    return (times, (wave + rng.normal(0, 0.3, len(times)))[:, None]), np.array(100 * frequency)
+
+
+def _decay(rng: np.random.RandomState) -> tuple[Series, Array]:
+    times, rate = _moments(rng), rng.uniform(-4.5, -2)
+    left = rng.uniform(1, 3) * np.exp(-np.exp(rate) * times)
+    return (times, (left + rng.normal(0, 0.1, len(times)))[:, None]), np.array(rate)
+
+
+def _leaky(rng: np.random.RandomState) -> tuple[Series, Array]:
+    times = _moments(rng)
+    doses = rng.exponential(1, len(times)) * (rng.uniform(size=len(times)) < 0.3)
+    away = times[:, None] - times
+    there = np.where(away >= 0, np.exp(-0.05 * np.maximum(away, 0)), 0) @ doses
+    return (times, doses[:, None]), there
 
 
 def stores(count: int = 60, days: int = 730, ahead: int = 28) -> Problem:

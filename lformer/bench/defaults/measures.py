@@ -1,7 +1,7 @@
 """What a method is measured by: a score of the test series, and how far it would be from itself on other series.
 
 A measure first keeps two numbers of every series, then makes the score of them. Drawing series again, with replacement,
-gives the standard error: series are independent of each other, rows of a series are not.
+gives the standard error: series are independent of each other, rows of a series are not, nor are the series of a group.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Answers:
     """What a method says of the test series.
 
     Attributes:
-        said: classes (n,), classes of the rows n of (L_i,), or values n of (Q_i, C).
+        said: classes or numbers (n,), those of the rows n of (L_i,), or values n of (Q_i, C).
         probabilities: (n, K) of the classes in their order, where a method has them.
         ranking: (n,) how far a series is of the second class rather than of the first, where there are two.
     """
@@ -41,7 +41,7 @@ class Measure:
     Attributes:
         words: its name in a table, with the unit.
         sign: 1 if a large value is good, -1 if a small one is.
-        keep: (n, 2) of the series of a problem and the answers to it; None if the answers do not say.
+        keep: (n, 2) of the series of a problem, or of its groups, and the answers to it; None if these do not say.
         score: from some of these rows.
         factor, digits: how a table prints it.
     """
@@ -124,6 +124,17 @@ def _in_deviations(problem: Problem, answers: Answers) -> Array:
     return np.array(found)
 
 
+def _squared(problem: Problem, answers: Answers) -> Array:
+    """Sums of squared errors, and of what they would be if their mean were said of all numbers; by group."""
+    mean = np.concatenate([np.atleast_1d(t) for t in problem.truth]).mean()
+    pairs = zip(answers.said, problem.truth, strict=True)
+    found = np.array([[np.square(a - t).sum(), np.square(t - mean).sum()] for a, t in pairs])
+    if problem.test_groups is None:
+        return found
+    names, member = np.unique(problem.test_groups, return_inverse=True)
+    return np.stack([np.bincount(member, column, len(names)) for column in found.T], axis=1)
+
+
 # -- what is made of it
 
 
@@ -133,6 +144,10 @@ def _share(kept: Array) -> float:
 
 def _root(kept: Array) -> float:
     return float(np.sqrt(_share(kept)))
+
+
+def _explained(kept: Array) -> float:
+    return 1 - _share(kept)
 
 
 def _auroc(kept: Array) -> float:
@@ -148,6 +163,10 @@ MEASURES: dict[str, Measure] = {
     "log_loss": Measure(words="log loss", sign=-1, keep=_surprise, score=_share),
     "auroc": Measure(words="AUROC, %", sign=1, keep=_ranked, score=_auroc, factor=100, digits=1),
     "auprc": Measure(words="AUPRC, %", sign=1, keep=_ranked, score=_auprc, factor=100, digits=1),
+    "deviations": Measure(
+        words="RMSE, % of the deviation", sign=-1, keep=_squared, score=_root, factor=100, digits=1
+    ),
+    "r2": Measure(words="R²", sign=1, keep=_squared, score=_explained),
     "relative_mae": Measure(
         words="MAE, % of the series' mean", sign=-1, keep=_relative(1, lambda x: float(np.abs(x).mean())),
         score=_share, factor=100, digits=1,

@@ -9,20 +9,18 @@ import numpy as np
 
 from lformer.baselines.linear_models import logistic
 from lformer.baselines.minirocket import minirocket
-from lformer.bench.defaults import classifiers, options, rules
-from lformer.bench.defaults.classifiers import Boosting, OnGrid, OnRows, OnSummaries
+from lformer.baselines.tabular import Kind as Asked
+from lformer.bench.defaults import options, rivals, rules
 from lformer.bench.defaults.gaussian import GaussianProcess
 from lformer.bench.defaults.measures import Answers
 from lformer.bench.defaults.ours import Defaults
-from lformer.bench.defaults.problem import Kind, Problem
+from lformer.bench.defaults.problem import CLASSES, NUMBERS, VALUES, Kind, Problem
+from lformer.bench.defaults.rivals import OnGrid, OnRows, OnSummaries, Simple
 from lformer.bench.defaults.rules import ByChannel, Rule
 
 OURS = "lformer"
 MOST_WARPED = 2e10  # cells of all warping tables of nearest neighbours: some minutes
 MOST_CUBED = 3e7  # rows³ over all processes: some minutes
-
-CLASSES: tuple[Kind, ...] = ("series", "rows")
-VALUES: tuple[Kind, ...] = ("forecast", "interpolate")
 
 
 class Method(Protocol):
@@ -83,30 +81,38 @@ def _no_week(problem: Problem) -> str:
 # -- how they are made, for a kind of problem, with a seed and a device
 
 
+def _asked(kind: Kind) -> Asked:
+    return "classes" if kind in CLASSES else "numbers"
+
+
 def _ours(kind: Kind, seed: int, device: str) -> Method:
     return Defaults(seed, device)
 
 
 def _minirocket(kind: Kind, seed: int, device: str) -> Method:
-    return OnGrid(minirocket("classes", seed), flat=False)
+    return OnGrid(minirocket(_asked(kind), seed), flat=False)
 
 
 def _dtw(kind: Kind, seed: int, device: str) -> Method:
-    return classifiers.dtw()
+    return rivals.dtw()
 
 
 def _boosting(kind: Kind, seed: int, device: str) -> Method:
-    return Boosting(seed) if kind == "series" else OnRows(classifiers.trees(seed))
+    return OnRows(rivals.trees(seed)) if kind == "rows" else Simple("boosting", random_state=seed)
 
 
 def _forest(kind: Kind, seed: int, device: str) -> Method:
-    model = classifiers.forest(seed)
-    return OnGrid(model, flat=True) if kind == "series" else OnRows(model)
+    model = rivals.forest(_asked(kind), seed)
+    return OnGrid(model, flat=True) if kind in ("series", "numbers") else OnRows(model)
 
 
 def _logistic(kind: Kind, seed: int, device: str) -> Method:
     model = logistic()
     return OnSummaries(model) if kind == "series" else OnRows(model)
+
+
+def _simple(name: str) -> Make:
+    return lambda kind, seed, device: Simple(name)
 
 
 def _gaussian(kind: Kind, seed: int, device: str) -> Method:
@@ -122,12 +128,14 @@ def _plain(rule: Rule) -> Make:
 
 
 METHODS: dict[str, Entry] = {
-    OURS: Entry(_ours, (*CLASSES, *VALUES), random=True, on_device=True),
-    "minirocket": Entry(_minirocket, ("series",), random=True, compiled=True),
+    OURS: Entry(_ours, (*CLASSES, *NUMBERS, *VALUES), random=True, on_device=True),
+    "minirocket": Entry(_minirocket, ("series", "numbers"), random=True, compiled=True),
     "dtw": Entry(_dtw, ("series",), compiled=True, why_not=_slow_warping),
-    "boosting": Entry(_boosting, CLASSES, random=True),
-    "random-forest": Entry(_forest, CLASSES, random=True),
+    "boosting": Entry(_boosting, (*CLASSES, *NUMBERS), random=True),
+    "random-forest": Entry(_forest, (*CLASSES, *NUMBERS), random=True),
     "logistic": Entry(_logistic, CLASSES),
+    "ridge": Entry(_simple("ridge"), NUMBERS),
+    "constant": Entry(_simple("constant"), NUMBERS),
     "last-value": Entry(_plain(rules.last_value), VALUES),
     "series-mean": Entry(_plain(rules.mean_so_far), VALUES),
     "seasonal": Entry(_rule(rules.make_seasonal), VALUES, why_not=_no_season),

@@ -8,11 +8,10 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from lformer.bench.defaults.measures import MEASURES
-from lformer.bench.defaults.problem import Kind
+from lformer.bench.defaults.problem import CLASSES, Kind
 from lformer.bench.defaults.records import Record
 from lformer.bench.layout import NONE, markdown
 
-CLASSES: tuple[Kind, ...] = ("series", "rows")
 LEGEND = (
     "How much better (+) or worse (−) the test score becomes with one option changed, the mean over seeds ± its "
     "standard error, paired by seed; **bold** where it is more than two standard errors. The first row is the score of "

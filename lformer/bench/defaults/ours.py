@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from lformer.bench.defaults.classifiers import of_probabilities
 from lformer.bench.defaults.measures import Answers
 from lformer.bench.defaults.problem import Kind, Problem
+from lformer.bench.defaults.rivals import of_probabilities
 from lformer.estimators import (
     ExtrapolationWarning,
     LFormerClassifier,
     LFormerForecaster,
     LFormerInterpolator,
     LFormerPointClassifier,
+    LFormerPointRegressor,
+    LFormerRegressor,
     LosesToNaiveWarning,
 )
 from lformer.panel.stamps import stamps
@@ -24,6 +26,8 @@ from lformer.panel.stamps import stamps
 ESTIMATORS: dict[Kind, type[Any]] = {
     "series": LFormerClassifier,
     "rows": LFormerPointClassifier,
+    "numbers": LFormerRegressor,
+    "row-numbers": LFormerPointRegressor,
     "forecast": LFormerForecaster,
     "interpolate": LFormerInterpolator,
 }
@@ -40,7 +44,7 @@ class Defaults:
         """Train. A forecaster is told how far ahead it will be asked, which is no setting but the question."""
         asked = {"horizon": problem.horizon} if problem.kind == "forecast" else {}
         self._model = ESTIMATORS[problem.kind](**self._given, **asked)
-        labels = (problem.labels,) if problem.kind in ("series", "rows") else ()
+        labels = (problem.labels,) if len(problem.labels) else ()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LosesToNaiveWarning)  # the table says so
             self._model.fit(problem.train, *labels)
@@ -57,7 +61,7 @@ class Defaults:
         test = problem.test
         if problem.kind == "series":
             return of_probabilities(self._model.classes_, np.asarray(self._model.predict_proba(test)))
-        if problem.kind == "rows":
+        if problem.kind in ("rows", "numbers", "row-numbers"):
             return Answers(said=self._model.predict(test))
         times = [stamps(asked, begin, test.unit) for asked, begin in zip(problem.asked, test.origin, strict=True)]
         if problem.kind == "forecast":  # after a gap the same question reaches further

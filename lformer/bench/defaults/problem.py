@@ -12,7 +12,10 @@ import numpy as np
 from lformer.panel import Array, Panel, without_rows
 from lformer.splitting import stratified_folds
 
-Kind = Literal["series", "rows", "forecast", "interpolate"]
+Kind = Literal["series", "rows", "numbers", "row-numbers", "forecast", "interpolate"]
+CLASSES: tuple[Kind, ...] = ("series", "rows")
+NUMBERS: tuple[Kind, ...] = ("numbers", "row-numbers")
+VALUES: tuple[Kind, ...] = ("forecast", "interpolate")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -20,12 +23,15 @@ class Problem:
     """What is asked of every method alike.
 
     Attributes:
-        kind: the class of each "series" or of each of its "rows"; or values to "forecast" or to "interpolate".
+        kind: the class of each "series" or of each of its "rows"; a number of each series, "numbers", or of each row,
+            "row-numbers"; or values to "forecast" or to "interpolate".
         measures: names of `MEASURES`; the first one ranks.
         train: whole series.
         test: the series to answer for; of values, without the rows that are asked for.
-        labels: classes of the training series: (n,), or of their rows, n of (L_i,); empty of values.
+        labels: classes or numbers of the training series: (n,), or of their rows, n of (L_i,); empty of values.
         truth: the same of the test series; of values, n of (Q_i, C), NaN where nothing was observed.
+        groups: (n,) whose the training series are, where somebody has several; folds keep them together.
+        test_groups: the same of the test series, which are then drawn together for the standard error.
         asked: of values, n of (Q_i,) times at which they are wanted, in the frame of `test.times`.
         hides: which rows of whole series are asked for, (N,) bool; it made `test`, and makes the folds.
         onwards: whether the test series are the training series, which go on.
@@ -42,6 +48,8 @@ class Problem:
     test: Panel
     labels: Array | list[Array] = field(default_factory=list)
     truth: Array | list[Array] = field(default_factory=list)
+    groups: Array | None = None
+    test_groups: Array | None = None
     asked: tuple[Array, ...] = ()
     hides: Callable[[Panel], Array] | None = None
     onwards: bool = False
@@ -93,8 +101,8 @@ def last_times(panel: Panel) -> Array:
 def validation_folds(problem: Problem) -> Iterator[Problem]:
     """The problems within the training part, on which defaults are chosen; the same ones for every method.
 
-    Series are dealt out to the folds, classes evenly. Series that go on are cut back instead, by one more horizon in
-    each fold.
+    Series are dealt out to the folds, classes evenly, groups whole. Series that go on are cut back instead, by one more
+    horizon in each fold.
     """
     train, count = problem.train.compact(), problem.folds
     if problem.onwards:
@@ -105,19 +113,27 @@ def validation_folds(problem: Problem) -> Iterator[Problem]:
             asked = _asking(whole, problem.hides)
             yield replace(problem, train=asked["test"], **asked)
         return
-    n = len(train)
     if problem.kind == "series":
         fold = stratified_folds(np.asarray(problem.labels), count, seed=0)
     else:
-        fold = np.empty(n, np.int64)
-        fold[np.random.RandomState(0).permutation(n)] = np.arange(n) % count
+        fold = _dealt(np.arange(len(train)) if problem.groups is None else problem.groups, count)
     for turn in range(count):
         rest, held = np.flatnonzero(fold != turn), np.flatnonzero(fold == turn)
         if problem.hides is not None:
             part = _asking(train[held].compact(), problem.hides)
         else:
             part = {"labels": _some(problem.labels, rest), "truth": _some(problem.labels, held), "test": train[held]}
+        if problem.groups is not None:
+            part |= {"groups": problem.groups[rest], "test_groups": problem.groups[held]}
         yield replace(problem, train=train[rest], **part)
+
+
+def _dealt(groups: Array, count: int) -> Array:
+    """(n,) the fold of each series, that of its group."""
+    names, member = np.unique(groups, return_inverse=True)
+    fold = np.empty(len(names), np.int64)
+    fold[np.random.RandomState(0).permutation(len(names))] = np.arange(len(names)) % count
+    return np.asarray(fold[member])
 
 
 def _some(labels: Any, index: Array) -> Any:
@@ -131,7 +147,8 @@ def fingerprint(problem: Problem) -> str:
         for array in (panel.times, panel.values, panel.lengths, panel.observed):
             _add(digest, array)
         digest.update(b"none" if panel.static is None else panel.static.to_csv(index=False).encode())
-    for several in (problem.labels, problem.truth, problem.asked):
+    groups = [each for each in (problem.groups, problem.test_groups) if each is not None]
+    for several in (problem.labels, problem.truth, problem.asked, *groups):
         for one in [several] if isinstance(several, np.ndarray) else several:
             _add(digest, one)
     return digest.hexdigest()[:16]

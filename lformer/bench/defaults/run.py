@@ -163,9 +163,12 @@ def _rivals() -> dict[str, str]:
 
 
 def _few(problem: Problem) -> Problem:
-    """A problem with two series of each class."""
+    """A problem with two series of each class, or with four series and their numbers."""
     labels = np.asarray(problem.labels)
-    chosen = np.concatenate([np.flatnonzero(labels == name)[:2] for name in np.unique(labels)])
+    if problem.kind == "series":
+        chosen = np.concatenate([np.flatnonzero(labels == name)[:2] for name in np.unique(labels)])
+    else:
+        chosen = np.arange(4)
     return replace(problem, train=problem.train[chosen], labels=labels[chosen], test=problem.test[:2])
 
 

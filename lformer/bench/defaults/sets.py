@@ -14,6 +14,7 @@ import pandas as pd
 from lformer import data
 from lformer.bench.defaults import archive, generated
 from lformer.bench.defaults.problem import Kind, Problem, values_problem
+from lformer.data.bidmc import RATE
 from lformer.data.ushcn import FRAME, GIVEN_ROWS
 from lformer.hiding import random_rows
 from lformer.panel import Array, Panel
@@ -22,6 +23,7 @@ from lformer.parts import PanelPart, Splits, Targets
 FIRST_FOLD = 42  # seed of the first of PhysioNet's folds
 WINDOWS = (1500, 600)  # of Human Activity, to learn from and to answer for
 STATIONS = (300, 150)  # of USHCN
+APART, SAMPLES = 33, 20  # seconds from a window of BIDMC to the next, of 32 s; samples to a row
 
 
 class Entry(NamedTuple):
@@ -93,6 +95,28 @@ def _dated(panel: Panel) -> Panel:
     )  # fmt: skip
 
 
+def _heart_rate(seed: int) -> Problem:
+    """Beats per minute from half a minute of PPG and ECG of patients who are in no other part: parts for each seed."""
+    splits = _loaded("bidmc-hr", split="subject", scaling="none", seed=seed)
+    (train, labels, groups), (test, truth, test_groups) = map(_thinned, _both(splits))
+    return Problem(
+        kind="numbers", measures=("deviations", "r2"), train=train, test=test, labels=labels, truth=truth,
+        groups=groups, test_groups=test_groups, steps=int(train.lengths.max()), folds=2,
+    )  # fmt: skip
+
+
+def _thinned(part: PanelPart) -> tuple[Panel, Array, Array]:
+    """Windows that do not overlap, each row the mean of twenty samples; their rates, and whose recordings they are."""
+    recording, begin = np.array([name.removesuffix("s").split("+") for name in part.panel.ids.tolist()]).T
+    kept = np.flatnonzero(begin.astype(int) % APART == 0)
+    panel = part.panel[kept].compact()
+    values = panel.values.reshape(-1, SAMPLES, len(panel.channels)).mean(axis=1)
+    lengths = panel.lengths // SAMPLES
+    seconds = np.concatenate([np.arange(length) for length in lengths]) * SAMPLES / RATE
+    made = Panel.build(seconds, values, lengths, ids=panel.ids, channels=panel.channels, unit="s")
+    return made, part.targets.values[part.members[kept], 0].astype(np.float64), recording[kept]
+
+
 def _loaded(name: str, **asked: object) -> Splits[PanelPart]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", data.PartialDataWarning)  # seven stations of USHCN
@@ -148,6 +172,10 @@ DEFAULTS_SETS: dict[str, Entry] = {
     "coupling": _generated("series", generated.coupling),
     "mortality": Entry("series", _mortality, redrawn=True),
     "activity": Entry("rows", _activity),
+    "frequency": _generated("numbers", generated.frequency),
+    "decay": _generated("numbers", generated.decay),
+    "heart-rate": Entry("numbers", _heart_rate, redrawn=True),
+    "leaky": _generated("row-numbers", generated.leaky),
     "stores": _generated("forecast", generated.stores),
     "sines": _generated("interpolate", generated.sines),
     "ushcn-forecast": Entry("forecast", _ushcn_forecast),

@@ -9,14 +9,15 @@ from statistics import fmean, stdev
 
 from lformer.bench.defaults import options
 from lformer.bench.defaults.measures import MEASURES, Measure
-from lformer.bench.defaults.methods import CLASSES, METHODS, OURS, VALUES
+from lformer.bench.defaults.methods import METHODS, OURS
+from lformer.bench.defaults.problem import CLASSES, NUMBERS, VALUES
 from lformer.bench.defaults.records import Cell, PartName, Record
 from lformer.bench.defaults.sets import DEFAULTS_SETS
 from lformer.bench.layout import NONE, markdown, ranks
 from lformer.bench.marks import fill
 
 MARK, OPTIONS_MARK = "defaults", "options"
-KINDS = {"Classes": CLASSES, "Values": VALUES}
+KINDS = {"Classes": CLASSES, "Numbers": NUMBERS, "Values": VALUES}
 PARTS: dict[PartName, str] = {"test": "test part", "folds": "validation folds of the training part"}
 LEGEND = (
     "The mean over seeds ± its standard error, and in brackets the rank in the row; the best in bold. The error is "
@@ -140,7 +141,7 @@ def _time(seconds: float) -> str:
 
 
 def tables(records: Iterable[Record]) -> str:
-    """All tables: classes and values, on the test part and on the folds, each with its seconds."""
+    """All tables: classes, numbers and values, on the test part and on the folds, each with its seconds."""
     found = list(records)
     if not found:
         raise ValueError("no records, so no tables: run `lformer bench defaults` first, or name their folder.")

@@ -1,14 +1,15 @@
-"""Rivals that tell classes: on a regular grid, on summary features, on each row and its neighbours."""
+"""Rivals that tell classes or numbers: on a regular grid, on summary features, on each row and its neighbours."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from lformer.baselines import BASELINES, FittedAtOnce
 from lformer.baselines.minirocket import aeon
+from lformer.baselines.tabular import Kind as Asked
 from lformer.bench.defaults.grid import Grid
 from lformer.bench.defaults.measures import Answers
 from lformer.bench.defaults.problem import Problem
@@ -17,30 +18,30 @@ from lformer.estimators import Summaries
 from lformer.evaluate import predict
 from lformer.panel import Array, Panel
 from lformer.parts import PanelPart, Targets
-from lformer.tasks import classify
+from lformer.tasks import classify, regress, regress_points
 
 
 class OnGrid:
-    """A classifier of arrays: (n, C, steps), or flat, with the static covariates."""
+    """A model of arrays: (n, C, steps), or flat, with the static covariates."""
 
     def __init__(self, model: Any, *, flat: bool) -> None:
         self.model, self._flat = model, flat
 
     def fit(self, problem: Problem) -> None:
-        """Learn where the grid lies, then the classes."""
+        """Learn where the grid lies, then what is asked."""
         self._grid = Grid.fit(problem)
         self.model.fit(self._arrays(problem.train), problem.labels)
 
     def answer(self, problem: Problem) -> Answers:
-        """Classes of the test series."""
-        return classes(self.model, self._arrays(problem.test))
+        """Of the test series."""
+        return told(self.model, self._arrays(problem.test))
 
     def _arrays(self, panel: Panel) -> Array:
         return self._grid.flat(panel) if self._flat else self._grid.cube(panel)
 
 
 class OnRows:
-    """A classifier of single rows, which sees those beside them."""
+    """A model of single rows, which sees those beside them."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -51,7 +52,7 @@ class OnRows:
         self.model.fit(self._grid.rows(problem.train), np.concatenate(list(problem.labels)))
 
     def answer(self, problem: Problem) -> Answers:
-        """Classes of the rows of the test series."""
+        """Of the rows of the test series."""
         said = self.model.predict(self._grid.rows(problem.test))
         return Answers(said=np.split(said, np.cumsum(problem.test.lengths)[:-1]))
 
@@ -68,44 +69,59 @@ class OnSummaries:
         self.model.fit(self._summaries.transform(problem.train), problem.labels)
 
     def answer(self, problem: Problem) -> Answers:
-        """Classes of the test series."""
-        return classes(self.model, self._summaries.transform(problem.test))
+        """Of the test series."""
+        return told(self.model, self._summaries.transform(problem.test))
 
 
-class Boosting:
-    """The library's own boosting on summary features, with which every classifier compares itself in `fit`."""
+class Simple:
+    """A model of the library that is fitted at once: of series by their summary features, of rows by their neighbours.
 
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
+    One of them is the boosting with which every classifier and regressor compares itself in `fit`.
+    """
+
+    def __init__(self, name: str, **given: Any) -> None:
+        self._baseline, self._given = BASELINES[name], given
 
     def fit(self, problem: Problem) -> None:
-        """Grow the trees."""
-        self._names, code = np.unique(problem.labels, return_inverse=True)
+        """Learn classes of series, or numbers of series or of rows."""
+        numbers = np.concatenate([np.atleast_1d(each) for each in problem.labels])[:, None]
+        if problem.kind == "series":
+            self._names, numbers = np.unique(problem.labels, return_inverse=True)
+            self._task = classify(len(self._names))
+        else:
+            self._task = regress() if problem.kind == "numbers" else regress_points(1)
         self._covariates = Covariates.fit(problem.train.static)
-        self._task = classify(len(self._names))
-        entry = BASELINES["boosting"]
-        config = entry.config(
-            inputs=len(problem.train.channels), outputs=len(self._names), statics=self._covariates.width,
-            random_state=self._seed,
+        model = self._baseline.model(
+            self._baseline.config(
+                inputs=len(problem.train.channels), outputs=self._task.outputs, answer=self._task.answer,
+                statics=self._covariates.width, **self._given,
+            )
         )  # fmt: skip
-        self._model = entry.model(config)
-        assert isinstance(self._model, FittedAtOnce)
-        self._model.fit(self._part(problem.train, code), self._task)
+        assert isinstance(model, FittedAtOnce)
+        self._model = model
+        self._model.fit(self._part(problem.train, numbers), self._task)
 
     def answer(self, problem: Problem) -> Answers:
-        """Classes of the test series."""
-        part = self._part(problem.test, np.zeros(len(problem.test), np.int64))
-        shares = np.exp(np.array([scores.numpy() for scores in predict(self._model, self._task, part)], np.float64))
-        return of_probabilities(self._names, shares)
+        """Of the test series, or of their rows."""
+        lines = len(problem.test) if self._task.answer == "series" else int(problem.test.lengths.sum())
+        unknown = np.zeros(lines, np.int64) if problem.kind == "series" else np.zeros((lines, 1))
+        said = [
+            one.numpy().astype(np.float64)
+            for one in predict(self._model, self._task, self._part(problem.test, unknown))
+        ]
+        if problem.kind == "series":
+            return of_probabilities(self._names, np.exp(np.array(said)))
+        return Answers(said=np.concatenate(said) if problem.kind == "numbers" else [one[:, 0] for one in said])
 
-    def _part(self, panel: Panel, code: Array) -> PanelPart:
+    def _part(self, panel: Panel, values: Array) -> PanelPart:
+        panel = panel.compact()
         static = self._covariates.encode(panel.static) if self._covariates.width else None
-        targets = Targets(values=code.astype(np.int64), at="series")
-        return PanelPart(panel, targets, np.arange(len(panel)), 0, static=static, precise=True)
+        at: Literal["series", "rows"] = "series" if self._task.answer == "series" else "rows"
+        return PanelPart(panel, Targets(values=values, at=at), np.arange(len(panel)), 0, static=static, precise=True)
 
 
-def classes(model: Any, table: Array) -> Answers:
-    """The answers of a fitted classifier of scikit-learn: with probabilities if it has them, else with its scores."""
+def told(model: Any, table: Array) -> Answers:
+    """The answers of a fitted model of scikit-learn; of a classifier with its probabilities, or else its scores."""
     if hasattr(model, "predict_proba"):
         return of_probabilities(model.classes_, model.predict_proba(table))
     if not hasattr(model, "decision_function"):
@@ -129,11 +145,12 @@ def dtw() -> OnGrid:
     return OnGrid(_Labels(nearest(n_neighbors=1, distance="dtw")), flat=False)
 
 
-def forest(seed: int) -> Any:
+def forest(kind: Asked, seed: int) -> Any:
     """A random forest with the defaults of scikit-learn."""
-    from sklearn.ensemble import RandomForestClassifier
+    from sklearn import ensemble
 
-    return RandomForestClassifier(random_state=seed)
+    made = ensemble.RandomForestClassifier if kind == "classes" else ensemble.RandomForestRegressor
+    return made(random_state=seed)
 
 
 def trees(seed: int) -> Any:
