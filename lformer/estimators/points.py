@@ -30,7 +30,6 @@ from lformer.parts import Targets
 class _PointEstimator(FineTunedEstimator):
     """What both have: how strongly training is regularised."""
 
-    dropout: float = 0.1
     weight_decay: float = 0.05
 
 
@@ -52,6 +51,7 @@ class LFormerPointClassifier(ClassSettings, _PointEstimator, SetEstimator):
         True
     """
 
+    dropout: float = 0.1
     members: int | Literal["auto"] = "auto"
     _times: ClassVar[int] = 2  # rows are many: their accuracy goes on rising for longer
     _alone: ClassVar[int] = 2000  # the rows of a series are alike: it takes many series to know them all
@@ -135,6 +135,7 @@ class LFormerPointRegressor(_PointEstimator, IntervalEstimator):
     """Numbers of each row of a series, one or several; NaN in the targets means that there is none.
 
     Args:
+        dropout: none by default, see `LFormerRegressor`.
         uncertainty: what the model says beside the answer itself, see `IntervalEstimator`.
         others: as for `LFormerPointClassifier`, but for those of `ClassSettings`.
 

@@ -43,7 +43,6 @@ class _SeriesEstimator(FineTunedEstimator):
     drop_fraction: float = 0.2
     summaries: bool | Literal["auto"] = "auto"
     trees: bool | Literal["auto"] = "auto"
-    dropout: float = 0.2
     weight_decay: float = 0.1
     _count: int = field(default=0, init=False)  # of the series of the last `fit`; not saved
 
@@ -118,6 +117,8 @@ class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator, SetEst
         >>> LFormerClassifier(max_epochs=5, random_state=0).fit(X, level).score(X, level) > 0.9
         True
     """
+
+    dropout: float = 0.2
 
     @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> Self:
@@ -202,6 +203,8 @@ class LFormerRegressor(RegressorMixin, _SeriesEstimator, IntervalEstimator):  # 
     """Numbers of a series, one or several. Arguments as for `LFormerClassifier`, but for those of `ClassSettings`.
 
     Args:
+        dropout: see `LFormerEstimator`. None by default: it changes the spread of the numbers inside the model, which
+            training then sees and answers do not, and precise numbers suffer from that more than classes do.
         uncertainty: what the model says beside the answer itself, see `IntervalEstimator`.
 
     Example:

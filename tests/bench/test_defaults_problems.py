@@ -205,7 +205,7 @@ def test_errors_of_numbers_are_in_deviations_of_those_asked_for() -> None:
         replace(problem, test_groups=np.array([1, 0, 1, 0])), Answers(said=np.zeros(4))
     )
     assert paired is not None
-    assert paired.tolist() == [[9 + 49, 1 + 9], [1 + 25, 9 + 1]]
+    assert paired.tolist() == [[9 + 49, 2 * 5], [1 + 25, 2 * 5]]  # the deviation is that of all, whoever is drawn
 
 
 def test_the_standard_error_is_that_of_drawing_other_series() -> None:

@@ -125,10 +125,10 @@ def _in_deviations(problem: Problem, answers: Answers) -> Array:
 
 
 def _squared(problem: Problem, answers: Answers) -> Array:
-    """Sums of squared errors, and of what they would be if their mean were said of all numbers; by group."""
-    mean = np.concatenate([np.atleast_1d(t) for t in problem.truth]).mean()
+    """Sums of squared errors, and of what they would be in the mean if the mean were said of all numbers; by group."""
+    variance = np.concatenate([np.atleast_1d(t) for t in problem.truth]).var()
     pairs = zip(answers.said, problem.truth, strict=True)
-    found = np.array([[np.square(a - t).sum(), np.square(t - mean).sum()] for a, t in pairs])
+    found = np.array([[np.square(a - t).sum(), variance * np.size(t)] for a, t in pairs])
     if problem.test_groups is None:
         return found
     names, member = np.unique(problem.test_groups, return_inverse=True)

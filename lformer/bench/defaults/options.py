@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from lformer.bench.defaults.measures import MEASURES
-from lformer.bench.defaults.problem import CLASSES, Kind
+from lformer.bench.defaults.problem import CLASSES, NUMBERS, Kind
 from lformer.bench.defaults.records import Record
 from lformer.bench.layout import NONE, markdown
 
@@ -30,6 +30,7 @@ OPTIONS: dict[str, Option] = {
     "neighbours=0": Option({"neighbours": 0}, (*CLASSES, "interpolate")),
     "drop_fraction=0": Option({"drop_fraction": 0.0}, ("series",)),
     "dropout=0, weight_decay=0.01": Option({"dropout": 0.0, "weight_decay": 0.01}, CLASSES),
+    "dropout=0.2": Option({"dropout": 0.2}, NUMBERS),
     "label_smoothing=0": Option({"label_smoothing": 0.0}, CLASSES),
     "clock=False": Option({"clock": False}, CLASSES),
     "max_epochs=40": Option({"max_epochs": 40}, CLASSES),
