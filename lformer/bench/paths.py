@@ -61,7 +61,7 @@ def estimator_config(name: str) -> LFormerConfig:
     estimator = getattr(estimators, name)()
     return LFormerConfig(
         inputs=1, outputs=1, answer=ANSWERS[name], rows="carried", embedder="mlp", pooling="mean_last_max",
-        width=estimator.width, depth=estimator.depth, heads=estimator.heads, dropout=estimator.dropout,
+        width=estimator.width, depth=estimator.depth, heads=estimator.heads, dropout=estimator._dropout(),
         causal=estimator.streaming, gate_norm="prefix" if estimator.streaming else "sequence",
     )  # fmt: skip
 

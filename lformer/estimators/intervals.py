@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -102,3 +102,15 @@ class IntervalEstimator(CalibratedEstimator):
         if truth.shape[1] != self.task_.outputs:
             raise ValueError(f"y must have {self.task_.outputs} numbers for each answer; got {truth.shape[1]}.")
         return np.abs(z_of(self._kind, told.numbers, told.size, truth))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TargetEstimator(IntervalEstimator):
+    """An estimator of numbers that are given as targets, whose dropout depends on whether it says how sure it is."""
+
+    _with_uncertainty: ClassVar[float]  # dropout, if it is "auto"
+
+    def _dropout(self) -> float:
+        if self.dropout != "auto":
+            return super()._dropout()
+        return 0.0 if self.uncertainty is None else self._with_uncertainty

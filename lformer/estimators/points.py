@@ -21,7 +21,7 @@ from lformer.estimators.classes import ClassSettings
 from lformer.estimators.eval_set import Part, codes
 from lformer.estimators.fine_tuning import FineTunedEstimator
 from lformer.estimators.inputs import goes_by_id, series_weights
-from lformer.estimators.intervals import IntervalEstimator
+from lformer.estimators.intervals import TargetEstimator
 from lformer.panel import Array, Panel
 from lformer.parts import Targets
 
@@ -51,7 +51,7 @@ class LFormerPointClassifier(ClassSettings, _PointEstimator, SetEstimator):
         True
     """
 
-    dropout: float = 0.1
+    dropout: float | Literal["auto"] = 0.1
     members: int | Literal["auto"] = "auto"
     _times: ClassVar[int] = 2  # rows are many: their accuracy goes on rising for longer
     _alone: ClassVar[int] = 2000  # the rows of a series are alike: it takes many series to know them all
@@ -131,11 +131,10 @@ class LFormerPointClassifier(ClassSettings, _PointEstimator, SetEstimator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LFormerPointRegressor(_PointEstimator, IntervalEstimator):
+class LFormerPointRegressor(_PointEstimator, TargetEstimator):
     """Numbers of each row of a series, one or several; NaN in the targets means that there is none.
 
     Args:
-        dropout: none by default, see `LFormerRegressor`.
         uncertainty: what the model says beside the answer itself, see `IntervalEstimator`.
         others: as for `LFormerPointClassifier`, but for those of `ClassSettings`.
 
@@ -147,6 +146,9 @@ class LFormerPointRegressor(_PointEstimator, IntervalEstimator):
         >>> LFormerPointRegressor(max_epochs=20, random_state=0).fit(X, y).score(X, y) > 0.8
         True
     """
+
+    dropout: float | Literal["auto"] = "auto"
+    _with_uncertainty: ClassVar[float] = 0.1
 
     @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> Self:

@@ -42,7 +42,7 @@ class RecordEstimator(IntervalEstimator):
     n_copies: int = 4
     persistence: bool = True
     series_scale: bool | Literal["auto"] = "auto"
-    dropout: float = 0.1
+    dropout: float | Literal["auto"] = 0.1
     weight_decay: float = 0.1
     clock: bool | Literal["auto"] = False  # what is asked lies beyond it
     _task_name: ClassVar[str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from lformer.estimators.classes import ClassSettings
 from lformer.estimators.eval_set import Part, codes
 from lformer.estimators.fine_tuning import FineTunedEstimator
 from lformer.estimators.inputs import as_panel, goes_by_id, series_weights
-from lformer.estimators.intervals import IntervalEstimator
+from lformer.estimators.intervals import TargetEstimator
 from lformer.estimators.members import Member
 from lformer.estimators.tree_fitting import fit_trees
 from lformer.nn import LFormerConfig
@@ -118,7 +118,7 @@ class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator, SetEst
         True
     """
 
-    dropout: float = 0.2
+    dropout: float | Literal["auto"] = 0.2
 
     @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> Self:
@@ -199,12 +199,10 @@ class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator, SetEst
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LFormerRegressor(RegressorMixin, _SeriesEstimator, IntervalEstimator):  # type: ignore[misc]
+class LFormerRegressor(RegressorMixin, _SeriesEstimator, TargetEstimator):  # type: ignore[misc]
     """Numbers of a series, one or several. Arguments as for `LFormerClassifier`, but for those of `ClassSettings`.
 
     Args:
-        dropout: see `LFormerEstimator`. None by default: it changes the spread of the numbers inside the model, which
-            training then sees and answers do not, and precise numbers suffer from that more than classes do.
         uncertainty: what the model says beside the answer itself, see `IntervalEstimator`.
 
     Example:
@@ -216,6 +214,9 @@ class LFormerRegressor(RegressorMixin, _SeriesEstimator, IntervalEstimator):  # 
         >>> LFormerRegressor(max_epochs=10, random_state=0).fit(X, level).score(X, level) > 0.8
         True
     """
+
+    dropout: float | Literal["auto"] = "auto"
+    _with_uncertainty: ClassVar[float] = 0.2
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -465,6 +465,15 @@ def test_classes_of_rows_in_sets() -> None:
     assert all(one.any(axis=1).all() for one in sets)
 
 
+@pytest.mark.parametrize(("kind", "share"), [(LFormerRegressor, 0.2), (LFormerPointRegressor, 0.1)])
+def test_who_says_how_sure_he_is_trains_with_dropout_and_no_other_regressor(kind: type, share: float) -> None:
+    assert fitted(kind).model_.config.dropout == 0.0
+    assert fitted(kind, uncertainty="quantiles").model_.config.dropout == share
+    assert fitted(kind, dropout=0.3).model_.config.dropout == 0.3
+    with pytest.raises(ValueError, match="dropout must be at least 0 and below 1; got 'auto'"):
+        fitted(LFormerInterpolator, dropout="auto")
+
+
 @pytest.mark.parametrize("kind", [LFormerRegressor, LFormerPointRegressor])
 def test_streams_answer_with_the_point_of_a_distribution(kind: Any) -> None:
     X = records(20)
