@@ -24,6 +24,8 @@ def batch_for(config: Any) -> IrregularBatch:
     shape = (24, 24) if config.embedder == "frames" else (config.inputs,)
     values, times, lengths = irregular_arrays(3, 12, config.inputs, seed=0, dtype=torch.float32)
     times = times / 500
+    if len(shape) == 1:
+        values[0, :, 0] = torch.nan  # never observed, so that what is said of such a channel counts
     queries = times[:, :4] + 0.01 if config.answer == "query" else None
     batch = IrregularBatch.build(values.unflatten(-1, shape), times, lengths=lengths, query_times=queries)
     return replace(batch, static=torch.ones(3, config.statics)) if config.statics else batch
