@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from lformer.baselines.tabular import LEAST, Kind, Tabular, TabularConfig
 from lformer.panel import Array
@@ -109,4 +108,8 @@ def threads_for(table: Array) -> AbstractContextManager[Any]:
     Threads meet at every node of a tree and wait by spinning. Where others use the cores, a small table, which takes
     one thread a tenth of a second, would take several of them many seconds.
     """
-    return threadpool_limits(1 if table.size < WORTH_SHARING else None, user_api="openmp")
+    from threadpoolctl import threadpool_limits  # comes with scikit-learn
+
+    few = table.size < WORTH_SHARING
+    limits: AbstractContextManager[Any] = threadpool_limits(1 if few else None, user_api="openmp")
+    return limits
