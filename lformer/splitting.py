@@ -60,6 +60,42 @@ def by_group(groups: Array, seed: int, shares: tuple[float, float] = (0.7, 0.85)
     return train, validation, test
 
 
+def hold_out_groups(groups: Array, share: float, seed: int, classes: Array | None = None) -> tuple[Array, Array]:
+    """The rest and a random share of the members, about, in whole groups; members stay in their order.
+
+    Groups are taken in random order until there are enough. One is passed over that would leave the rest less than
+    half of all members, or none of one of the classes.
+
+    Args:
+        groups: (n,) the group of each member.
+        share: of the members.
+        seed: of the draw.
+        classes: (n,) of each member, if each must be in the rest.
+
+    Example:
+        >>> groups = np.repeat(["a", "b", "c", "d", "e"], 4)
+        >>> rest, held = hold_out_groups(groups, 0.2, seed=0)
+        >>> len(rest), sorted(set(groups[held]) | set(groups[rest])), set(groups[held]) & set(groups[rest])
+        (16, ['a', 'b', 'c', 'd', 'e'], set())
+    """
+    n, held = len(groups), np.zeros(len(groups), bool)
+    names, member = np.unique(groups, return_inverse=True)
+    count = np.zeros(n, np.int64) if classes is None else np.unique(classes, return_inverse=True)[1]
+    every = np.bincount(count) > 0
+    for group in np.random.RandomState(seed).permutation(len(names)):
+        if held.sum() >= share * n:
+            break
+        more = held | (member == group)
+        if 2 * more.sum() <= n and np.array_equal(np.bincount(count[~more], minlength=len(every)) > 0, every):
+            held = more
+    if not held.any():
+        raise ValueError(
+            f"no group can be held out of {n} members in {len(names)} groups: whatever is left must be half of them"
+            + ("." if classes is None else ", and have all classes.")
+        )
+    return np.flatnonzero(~held), np.flatnonzero(held)
+
+
 def stratified_folds(labels: Array, count: int, seed: int) -> Array:
     """The fold of each member, every class spread evenly, as scikit-learn's `StratifiedKFold` draws them.
 

@@ -14,6 +14,7 @@ from lformer.splitting import (
     by_group,
     cut,
     hold_out,
+    hold_out_groups,
     hold_out_stratified,
     hold_out_twice,
     stratified_folds,
@@ -99,6 +100,42 @@ def test_no_group_is_in_two_parts(groups: list[str], seed: int) -> None:
     assert sum(len(f) for f in found) == len(set(groups))
     assert [len(f) for f in found] == [len(part) for part in cut(len(set(groups)), seed)]
     assert all(part.tolist() == sorted(part.tolist()) for part in parts)
+
+
+@given(
+    st.lists(st.sampled_from("abcdefgh"), min_size=2, max_size=60),
+    st.sampled_from([0.05, 0.15, 0.5]),
+    st.integers(0, 999),
+)
+@settings(max_examples=80, deadline=None)
+def test_whole_groups_are_held_out(groups: list[str], share: float, seed: int) -> None:
+    n, names = len(groups), np.array(groups)
+    classes = np.arange(n) % 2
+    if max(groups.count(name) for name in set(groups)) > n / 2 and len(set(groups)) == 1:
+        with pytest.raises(ValueError, match="no group can be held out"):
+            hold_out_groups(names, share, seed)
+        return
+    rest, held = hold_out_groups(names, share, seed)
+    assert complete((rest, held), n)
+    assert not set(names[rest]) & set(names[held])
+    assert len(held) <= n / 2
+    largest = max(groups.count(name) for name in set(groups))
+    assert len(held) < share * n + largest
+    can_go = [2 * (left := names != name).sum() >= n and set(classes[left]) == {0, 1} for name in set(groups)]
+    if not any(can_go):
+        with pytest.raises(ValueError, match="have all classes"):
+            hold_out_groups(names, share, seed, classes)
+        return
+    rest, _ = hold_out_groups(names, share, seed, classes)
+    assert set(classes[rest]) == {0, 1}
+
+
+def test_held_out_groups_stay_for_ever() -> None:
+    groups = np.arange(90) % 11
+    assert digest(*hold_out_groups(groups, 0.15, seed=42)) == "656b55a18ad16bc8"
+    assert (
+        digest(*hold_out_groups(groups, 0.15, 11, classes=groups == 10)) == "3cccb977ffab8de7"
+    )  # 10 would have been next
 
 
 def test_other_shares() -> None:

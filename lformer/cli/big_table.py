@@ -58,7 +58,7 @@ def place_on_disk(request: plan.Request, wanted: Path | None, out: Path) -> Iter
 def plan_on_disk(request: plan.Request, folder: Path) -> plan.Plan:
     """As `plan.plan`, from a table that need not fit into memory, with the series in a folder."""
     columns, source = request.columns, _source(request.files, request.columns, request.form)
-    once = [*columns["static"], *([request.target] if request.target and request.targets is None else [])]
+    once = request.once
     value = columns["value"]
     if value is None:
         value = [name for name in source.columns if name not in (columns["id"], columns["time"], *once)]

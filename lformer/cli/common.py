@@ -88,6 +88,14 @@ TargetColumn = Annotated[
 TargetsFile = Annotated[
     Path | None, typer.Option("--targets", help=f"{KINDS} with the target of each id, if not in FILE.")
 ]
+GroupColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        help="Column that says whose a series is, if a patient or device has several: all of one are trained on, or "
+        "all are tested on.",
+    ),
+]
 StaticColumns = Annotated[
     list[str] | None, typer.Option("--static", help="Column of a covariate, the same in all rows of an id.")
 ]

@@ -16,6 +16,7 @@ from lformer.cli.common import (
     ChannelColumn,
     Decimal,
     Encoding,
+    GroupColumn,
     Horizon,
     IdColumn,
     IdKind,
@@ -79,6 +80,7 @@ def fit(
     target: TargetColumn = None,
     targets: TargetsFile = None,
     static: StaticColumns = None,
+    group: GroupColumn = None,
     unlabelled: Annotated[
         Path | None,
         typer.Option("--unlabelled", help=f"{KINDS} like FILE, of ids without a target, to learn from first."),
@@ -157,7 +159,8 @@ def fit(
     with clear_errors():
         free_place(out)
         request = planning.Request(
-            files=big_table.tables_of(file), task=task, target=target, targets=targets, horizon=horizon, seed=seed,
+            files=big_table.tables_of(file), task=task, target=target, targets=targets, group=group, horizon=horizon,
+            seed=seed,
             form=read_table.form(sep, decimal, thousands, encoding, time_format, time_zone, id_type, missing_text),
             missing=read_table.missing_values(missing_values),
             columns={
@@ -203,7 +206,7 @@ def fit(
             start = {} if unlabelled is None else {"pretrained": _pretrained(plan, request, unlabelled, training)}
             model = plan.estimator(**training, **more, **start)
             with planning.naming(request.file):
-                model.fit(panel[plan.train], plan.targets(plan.train))
+                plan.fit(model)
                 found = _scores(model, plan)
         artefact.save(model, out, columns)
         beside = out.resolve().with_name(f"{out.resolve().name}-report.html")  # a model's folder holds nothing else

@@ -15,6 +15,7 @@ from lformer.cli import read_table
 from lformer.cli.common import Goal, UsageError, say
 from lformer.doctor import Form
 from lformer.panel import Array, MissingValues, Panel
+from lformer.splitting import hold_out_groups
 
 HELD_OUT = 0.15
 FEWEST = 4  # series, to train, validate and test on
@@ -32,6 +33,7 @@ class Request:
         missing: numbers that stand for missing values.
         task: what to learn; None if the target shall tell, or nobody has said yet.
         target, targets: the column to predict, and the file it is in if that is another.
+        group: the column that says whose a series is.
         horizon: how far to forecast.
         seed: of the split.
     """
@@ -43,6 +45,7 @@ class Request:
     task: Goal | None = None
     target: str | None = None
     targets: Path | None = None
+    group: str | None = None
     horizon: str | None = None
     seed: int = 42
 
@@ -52,11 +55,18 @@ class Request:
         first = self.files[0]
         return first if len(self.files) == 1 else first.parent / f"*{first.suffix}"
 
+    @property
+    def once(self) -> list[str]:
+        """Columns of the file that say one thing of each series: no channels."""
+        target = [self.target] if self.target and self.targets is None else []
+        return [*self.columns["static"], *target, *([self.group] if self.group else [])]
+
     def check(self, *, open_end: bool = False) -> None:
         """Refuse what does not go together; with an `open_end` it may be left open what is to be learned."""
         task, columns = self.task, self.columns
         taken = {columns[name]: f"--{name}" for name in ("id", "time", "channel") if columns[name]}
-        for option, name in (("--target", self.target), *(("--static", name) for name in columns["static"])):
+        static = [("--static", name) for name in columns["static"]]
+        for option, name in (("--target", self.target), ("--group", self.group), *static):
             if name in taken and not (option == "--target" and self.targets):
                 raise UsageError(f"{option} and {taken[name]} both name the column {name!r}.")
         if task is not None and task.of_records:
@@ -80,8 +90,7 @@ class Request:
         table = tables[0] if len(tables) == 1 else pd.concat(tables, ignore_index=True)
         values = [value] if isinstance(value, str) else value or []
         named = [columns["id"], columns["time"], columns["channel"], *values]
-        in_file = [self.target] if self.target and self.targets is None else []
-        read_table.require_columns(table, [name for name in (*named, *columns["static"], *in_file) if name], self.file)
+        read_table.require_columns(table, [name for name in (*named, *self.once) if name], self.file)
         return table
 
 
@@ -93,24 +102,25 @@ class Parts(NamedTuple):
     labelled: pd.DataFrame  # the same rows with the target
     covariates: pd.DataFrame | None  # a row per id
     answers: pd.Series[Any] | None  # the target of each id, if each has one
+    whose: pd.Series[Any] | None  # the group of each id, if they have groups
 
 
 def take_apart(request: Request, table: pd.DataFrame) -> Parts:
     """Observations, covariates and targets: what is to be predicted must not be an input."""
     id, task = request.columns["id"], request.task
     covariates, table = read_table.take_static(table, id, request.columns["static"], request.file)
+    whose, table = read_table.take_group(table, id, request.group, request.file)
     if request.target or request.targets:
         if task is not None and task.of_points:
-            return Parts(task, table.drop(columns=request.target), table, covariates, None)
+            return Parts(task, table.drop(columns=request.target), table, covariates, None, whose)
         answers, rest = read_table.take_target(table, request)
-        return Parts(task or _inferred(answers), rest, table, covariates, answers)
-    return Parts(task, table, table, covariates, None)
+        return Parts(task or _inferred(answers), rest, table, covariates, answers, whose)
+    return Parts(task, table, table, covariates, None, whose)
 
 
 def observations_of(request: Request, table: pd.DataFrame) -> pd.DataFrame:
     """The same of a table whose targets or covariates cannot be taken."""
-    names = [*request.columns["static"], *([request.target] if request.target and request.targets is None else [])]
-    return table.drop(columns=names)
+    return table.drop(columns=request.once)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +133,7 @@ class Plan:
         truth: (n,) targets of the series, a list of (L_i,) of their rows, or None if their values are the targets.
         train, test: positions of series; all to train on if there is no task.
         horizon: how far to forecast, in the unit of the panel.
+        groups: (n,) whose each series is, if that is known.
     """
 
     task: Goal | None
@@ -131,12 +142,18 @@ class Plan:
     train: Array
     test: Array
     horizon: float | None
+    groups: Array | None = None
 
     def estimator(self, **parameters: Any) -> Any:
         """Not fitted yet."""
         assert self.task is not None
         horizon = {} if self.horizon is None else {"horizon": self.horizon}
         return estimator_of(self.task)(**parameters, **horizon)
+
+    def fit(self, estimator: Any) -> None:
+        """On the series to train on."""
+        whose = None if self.groups is None else self.groups[self.train]
+        estimator.fit(self.panel[self.train], self.targets(self.train), groups=whose)
 
     def targets(self, positions: Array) -> Any:
         """Those of some series, as `fit` takes them."""
@@ -156,11 +173,19 @@ def planned(request: Request, parts: Parts, panel: Panel) -> Plan:
     truth = _truth(request, parts, panel)
     _require_enough(panel, request)
     everyone = np.arange(len(panel))
+    groups = None if parts.whose is None else panel.align(parts.whose, "the group").astype(str)
     train, test = everyone, everyone[:0]
     if parts.task is not None:
-        train, test = _split(everyone, truth if parts.task is Goal.classify else None, request.seed)
+        classes = truth if parts.task is Goal.classify else None
+        if groups is None:
+            train, test = _split(everyone, classes, request.seed)
+        else:
+            with naming(request.file):
+                train, test = hold_out_groups(groups, HELD_OUT, request.seed, classes)
+            counts = [len(np.unique(groups[part])) for part in (train, test)]
+            say(f"Split by {request.group!r}: {counts[0]:,} to train on, {counts[1]:,} to test on.")
     horizon = read_table.horizon(request.horizon, panel) if request.horizon else None
-    return Plan(parts.task, panel, truth, train, test, horizon)
+    return Plan(parts.task, panel, truth, train, test, horizon, groups)
 
 
 def try_out(request: Request, parts: Parts) -> Panel:
@@ -172,7 +197,7 @@ def try_out(request: Request, parts: Parts) -> Panel:
         horizon = {} if found.horizon is None else {"horizon": found.horizon}
         estimator = trial(random_state=request.seed, missing_values=request.missing, device="cpu", **horizon)
         with suppress(_ReadyError), naming(request.file):
-            estimator.fit(found.panel[found.train], found.targets(found.train))
+            found.fit(estimator)
     return found.panel
 
 

@@ -128,6 +128,21 @@ def take_static(
     return pd.DataFrame(columns), table.drop(columns=names)
 
 
+def take_group(
+    table: pd.DataFrame, id: str, name: str | None, place: Path
+) -> tuple[pd.Series[Any] | None, pd.DataFrame]:
+    """Whose the series of each id is, and the table without it."""
+    if name is None:
+        return None, table
+    whose = constant(table, id, name, place)
+    if (none := whose.isna()).any():
+        raise ValueError(
+            f"every id needs a group; in {place} id {whose.index[none.argmax()]!r} has none in {name!r}"
+            f"{_more(int(none.sum()))}. Write whose it is, or drop its rows."
+        )
+    return whose, table.drop(columns=name)
+
+
 def take_target(table: pd.DataFrame, request: Request) -> tuple[pd.Series[Any], pd.DataFrame]:
     """The target of each id, and the table without it: what is to be predicted must not be an input."""
     source, place, id, target = table, request.file, request.columns["id"], request.target

@@ -41,7 +41,7 @@ def save(estimator: LFormerEstimator, folder: str | Path, columns: Mapping[str, 
     """
     check_is_fitted(estimator, "model_")
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in estimator.model_.state_dict().items()}
-    if reason := unsound(tensors):
+    if reason := unsound(tensors, estimator.model_.config):
         raise ValueError(f"the model cannot be saved: {reason}. Fit it again.")
     if reason := unsound_calibration(estimator.calibration_):
         raise ValueError(f"the model cannot be saved: {reason}. Calibrate it again.")

@@ -26,7 +26,7 @@ from lformer.estimators.display import fitted_table
 from lformer.estimators.eval_set import joined, named
 from lformer.estimators.features import Features
 from lformer.estimators.hub import HubMixin
-from lformer.estimators.inputs import as_panel, check_width
+from lformer.estimators.inputs import Groups, as_panel, check_width
 from lformer.estimators.members import Member, StoppedError, each_on_its_cores, train_members
 from lformer.estimators.naive import Naive, fit_naive, warn_if_it_loses
 from lformer.estimators.starting import start_from
@@ -38,7 +38,7 @@ from lformer.panel import Array, MissingValues, Panel, check_missing_values, som
 from lformer.panel.calendar import Choice, check_calendar
 from lformer.parts import PanelPart, Prepared, Splits, Targets, splits_of
 from lformer.scaling import Scale
-from lformer.splitting import hold_out, hold_out_stratified
+from lformer.splitting import hold_out, hold_out_groups, hold_out_stratified
 from lformer.tasks import Task
 from lformer.train import TrainConfig, rounding, seeded
 from lformer.train.distributed import join
@@ -110,7 +110,8 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             apart, which lets the model see shapes; 0 shows none. "auto" is 4 for up to 16 channels, else 0.
         patience: epochs without a better validation metric before training stops; None never stops early.
         validation_fraction: share of the training series held out to choose the epoch; if they are fewer than 30, and
-            `max_epochs` is None, an epoch of the second half. With `fit(..., eval_set=)` none is held out.
+            `max_epochs` is None, an epoch of the second half. With `fit(..., groups=)` they are all series of some of
+            the subjects, with `fit(..., eval_set=)` none is held out.
         streaming: build a causal model whose gate looks back only, which `stream` needs.
         missing_values: numbers that stand for missing values in the series, of training and all later ones: -9999, a
             list, or by channel, {"sodium": -1}. NaN always does.
@@ -185,15 +186,24 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         tags.non_deterministic = self.random_state is None
         return tags
 
-    def _fit(self, panel: Panel, targets: Targets, task: Task, groups: Array | None = None) -> Self:
-        """Fit features and model; `groups` keeps the proportions of classes in the validation part."""
+    def _fit(
+        self,
+        panel: Panel,
+        targets: Targets,
+        task: Task,
+        classes: Array | None = None,
+        groups: Groups | None = None,
+    ) -> Self:
+        """Fit features and model; validation has each of the classes in proportion, or whole groups."""
         self._check_parameters()
         self.calibration_ = None
         if len(panel) < 2:
             raise ValueError(f"at least 2 series are needed to train and to validate; n_samples={len(panel)}.")
         world = join(self.device)  # of one, unless torchrun or the like has started others
         seed = world.agreed(int(check_random_state(self.random_state).randint(2**31 - 1)))
-        suspected = warn_of_suspects(panel[self._split(len(panel), seed, groups)[0]] if self._held else panel)
+        begun = panel.ids[: len(panel) - self._held].tolist()
+        whose = None if groups is None else np.array([groups[id] for id in begun])
+        suspected = warn_of_suspects(panel[self._split(len(panel), seed, classes, whose)[0]] if self._held else panel)
         earlier = deepcopy(members_of(self.model_)) if self.warm_start and hasattr(self, "model_") else []
         for fitted in earlier:
             fitted.set_trees(None)  # its trees were grown beside another network
@@ -203,7 +213,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         elif before is not None:
             self.features_, scale = before.features_, scale_of(before.model_)
         else:
-            train, _ = self._split(len(panel), seed, groups)
+            train, _ = self._split(len(panel), seed, classes, whose)
             clock = False if self.clock == "auto" and self.streaming else self.clock  # which a stream outlives
             self.features_ = Features.fit(panel[train], self.calendar, clock)
             scale = self._scale(some_of(panel[train]).with_missing(suspected))  # marks have no say in it
@@ -212,7 +222,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         count = self._members(len(panel) - self._held)
         members: list[Member] = []
         for n in range(count):
-            train, validation = self._split(len(panel), seed + n, groups)
+            train, validation = self._split(len(panel), seed + n, classes, whose)
             prepared = Prepared(panel=panel, targets=targets, train=train, validation=validation, test=validation)
             splits = self._splits(prepared, task, seed + n)
             model = earlier[n] if n < len(earlier) and _asks(earlier[n].config, task) else None
@@ -409,13 +419,18 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             average=0.05, clip=1.0, device=self.device, devices=int(self.devices),
         )  # fmt: skip
 
-    def _split(self, n: int, seed: int, groups: Array | None) -> tuple[Array, Array]:
-        """Training and validation series; of each class the same share, if it has members to spare."""
+    def _split(
+        self, n: int, seed: int, classes: Array | None = None, whose: Array | None = None
+    ) -> tuple[Array, Array]:
+        """Training and validation series: whole groups, or of each class the same share if it has some to spare."""
+        share, seed = self.validation_fraction, seed % 2**32
         if self._held:
             return np.arange(n - self._held), np.arange(n - self._held, n)
-        if groups is None:
-            return hold_out(n, min(self.validation_fraction, (n - 1) / n), seed % 2**32)
-        return hold_out_stratified(groups, self.validation_fraction, seed % 2**32)
+        if whose is not None:
+            return hold_out_groups(whose, share, seed, classes)
+        if classes is None:
+            return hold_out(n, min(share, (n - 1) / n), seed)
+        return hold_out_stratified(classes, share, seed)
 
     def _with_validation(self, panel: Panel, eval_set: Any) -> Panel:
         """Training series and, behind them, those of `eval_set`, which has no targets here."""
@@ -462,6 +477,9 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
 def _together(models: list[LFormer]) -> LFormer | Ensemble:
     """Trained models as the one that answers, on the CPU."""
     ready = [model.cpu().eval() for model in models]
+    if any(model.config.waves for model in ready):  # each has chosen by its own validation part
+        for model in ready:
+            model.set_trees(model.trees, waves=True)
     return ready[0] if len(ready) == 1 else Ensemble(ready).eval()
 
 

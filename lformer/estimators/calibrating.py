@@ -17,9 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from lformer.estimators.base import LFormerEstimator
 from lformer.estimators.conformal import Calibration, calibrated
-from lformer.estimators.inputs import goes_by_id
+from lformer.estimators.inputs import as_panel, goes_by_id, group_codes, series_groups
 from lformer.panel import Array, Panel
-from lformer.splitting import hold_out
+from lformer.splitting import hold_out, hold_out_groups
 
 
 class Told(NamedTuple):
@@ -50,7 +50,7 @@ class CalibratedEstimator(LFormerEstimator):
         if not (~np.isnan(scores)).any():
             raise ValueError("none of the series to calibrate on has a value to compare with.")
         n = len(told.lengths)
-        owner = np.repeat(np.arange(n) if groups is None else _group_codes(groups, n), told.lengths)
+        owner = np.repeat(np.arange(n) if groups is None else group_codes(groups, n), told.lengths)
         self.calibration_ = calibrated(scores, owner, told.ahead, self._edges())
         return self
 
@@ -72,24 +72,31 @@ class CalibratedEstimator(LFormerEstimator):
         if n < 3:
             raise ValueError(f"at least 3 series are needed to train, to validate and to calibrate; n_samples={n}.")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        train, held = (np.sort(part) for part in hold_out(n, min(self.calibration_fraction, (n - 2) / n), seed))
+        share, whose = min(self.calibration_fraction, (n - 2) / n), None
+        if given.get("groups") is None:
+            train, held = (np.sort(part) for part in hold_out(n, share, seed))
+        else:
+            codes = series_groups(given["groups"], as_panel(X)[0], isinstance(X, Panel)) or {}
+            whose = np.array(list(codes.values()))
+            train, held = hold_out_groups(whose, share, seed)
         part = {name: given[name] for name in given if name not in ("self", "X")}
         part = {name: value if name == "eval_set" else some_of(value, X, train) for name, value in part.items()}
         kept = [some_of(value, X, held) for value in (X, given.get("y")) if value is not None]
-        return ((some_of(X, X, train),), part), kept
+        return ((some_of(X, X, train),), part), (kept, None if whose is None else whose[held])
 
     def _calibrate_on(self, held: Any) -> None:
         if held is None:
             return
+        kept, groups = held
         try:
-            self.calibrate(*held)
+            self.calibrate(*kept, groups=groups)
         except ValueError as error:
-            raise ValueError(f"the {len(held[0])} series that were held out for calibration: {error}") from error
+            raise ValueError(f"the {len(kept[0])} series that were held out for calibration: {error}") from error
         if self.autosave is not None:
             self.save(self.autosave)
 
     @abstractmethod
-    def calibrate(self, X: Any, y: Any) -> Self:
+    def calibrate(self, X: Any, y: Any, *, groups: Any = None) -> Self:
         """Learn from series that training has not seen how wide intervals, or how large sets, must be."""
 
     def _edges(self) -> Array:
@@ -100,14 +107,6 @@ class CalibratedEstimator(LFormerEstimator):
         super()._check_parameters()
         if not 0 <= self.calibration_fraction < 1:
             raise ValueError(f"calibration_fraction must be at least 0 and below 1; got {self.calibration_fraction}.")
-
-
-def _group_codes(groups: Any, n: int) -> Array:
-    """(n,) whose each series is."""
-    names = np.asarray(groups)
-    if names.shape != (n,):
-        raise ValueError(f"groups must have one entry for each of the {n} series; got shape {names.shape}.")
-    return np.unique(names, return_inverse=True)[1]
 
 
 def some_of(values: Any, X: Any, index: Array) -> Any:

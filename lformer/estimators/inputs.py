@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.utils import check_array
 from torch import Tensor
@@ -18,6 +19,8 @@ from lformer.panel import Array, MissingValues, Panel, join
 from lformer.panel.lists import swapped_axes
 from lformer.panel.missing import is_mark, read_marks
 from lformer.panel.stamps import one_of
+
+Groups = dict[Any, int]  # id of a series -> the subject it is of
 
 
 def as_panel(X: Any, missing_values: MissingValues = None, *, some: bool = False) -> tuple[Panel, int | None]:
@@ -205,6 +208,25 @@ def _kind(calendar: bool) -> str:
 def goes_by_id(target: Any, by_id: bool) -> bool:
     """Whether a target is looked up by id: a dict always, a pandas Series or any table if the series have ids."""
     return isinstance(target, dict) or (by_id and (hasattr(target, "reindex") or hasattr(type(target), "columns")))
+
+
+def series_groups(groups: Any, panel: Panel, by_id: bool) -> Groups | None:
+    """Whose each series is, by id, as whole numbers; a Series or dict of names goes by id if there are ids."""
+    if groups is None:
+        return None
+    if goes_by_id(groups, by_id):
+        groups = panel.align(groups, "groups")
+    return dict(zip(panel.ids.tolist(), group_codes(groups, len(panel)).tolist(), strict=True))
+
+
+def group_codes(groups: Any, n: int) -> Array:
+    """(n,) int64, the same number for the series of one subject."""
+    names = np.asarray(groups)
+    if names.shape != (n,):
+        raise ValueError(f"groups must have one entry for each of the {n} series; got shape {names.shape}.")
+    if (missing := np.asarray(pd.isna(names))).any():
+        raise ValueError(f"groups must say whose each series is; that of series {int(missing.argmax())} is missing.")
+    return np.unique(names, return_inverse=True)[1]
 
 
 def series_weights(sample_weight: Any, panel: Panel, by_id: bool) -> Array:

@@ -130,9 +130,13 @@ class Turns:
 
     def pass_on(self) -> None:
         """Let the first of those that wait work, and wait behind the last of them; go on if there are none."""
-        if self._waiting:
-            self.__exit__()
-            self.__enter__()
+        with self._lock:
+            if not self._waiting:
+                return
+            self._waiting.popleft().set()
+            turn = threading.Event()
+            self._waiting.append(turn)
+        turn.wait()
 
 
 def each_on_its_cores(work: Callable[[int], T], count: int) -> list[T]:

@@ -20,7 +20,7 @@ from lformer.estimators.class_sets import SetEstimator, class_scores
 from lformer.estimators.classes import ClassSettings
 from lformer.estimators.eval_set import Part, codes
 from lformer.estimators.fine_tuning import FineTunedEstimator
-from lformer.estimators.inputs import goes_by_id, series_weights
+from lformer.estimators.inputs import goes_by_id, series_groups, series_weights
 from lformer.estimators.intervals import TargetEstimator
 from lformer.panel import Array, Panel
 from lformer.parts import Targets
@@ -57,7 +57,7 @@ class LFormerPointClassifier(ClassSettings, _PointEstimator, SetEstimator):
     _alone: ClassVar[int] = 2000  # the rows of a series are alike: it takes many series to know them all
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None, groups: Any = None) -> Self:
         """Train on series and the classes of their rows.
 
         Args:
@@ -65,6 +65,8 @@ class LFormerPointClassifier(ClassSettings, _PointEstimator, SetEstimator):
             y: for each series (L_i,) classes, in a list, a Series or dict by id, or for an array X an array (n, L).
             sample_weight: (n,) how much each series counts.
             eval_set: (X, y) to choose the epoch by, instead of a share of X: then all of X is trained on.
+            groups: (n,) the subject of each series, if some have several: all series of a subject then train, or all
+                validate, so that the epoch is chosen by how well new subjects are answered for.
         """
         panel = self._series(X, reset=True)
         labels = _labels(panel, X, y)
@@ -81,7 +83,8 @@ class LFormerPointClassifier(ClassSettings, _PointEstimator, SetEstimator):
         def read(panel: Panel, X: Any, y: Any) -> Part:
             return panel.compact(), Targets(values=codes(_labels(panel, X, y), self.classes_), at="rows")
 
-        return self._fit(*self._validated(_with_targets(panel, targets), eval_set, read), task)
+        whose = series_groups(groups, panel, isinstance(X, Panel))
+        return self._fit(*self._validated(_with_targets(panel, targets), eval_set, read), task, groups=whose)
 
     def predict_proba(self, X: Any) -> list[Array]:
         """(L_i, classes) of each series, rows as in X, classes in the order of `classes_`."""
@@ -151,7 +154,7 @@ class LFormerPointRegressor(_PointEstimator, TargetEstimator):
     _with_uncertainty: ClassVar[float] = 0.1
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None, groups: Any = None) -> Self:
         """Train on series and the numbers of their rows.
 
         Args:
@@ -160,6 +163,8 @@ class LFormerPointRegressor(_PointEstimator, TargetEstimator):
                 array (n, L).
             sample_weight: (n,) how much each series counts.
             eval_set: (X, y) to choose the epoch by, instead of a share of X: then all of X is trained on.
+            groups: (n,) the subject of each series, if some have several: all series of a subject then train, or all
+                validate, so that the epoch is chosen by how well new subjects are answered for.
         """
         panel = self._series(X, reset=True)
         numbers = _numbers(panel, X, y)
@@ -171,7 +176,8 @@ class LFormerPointRegressor(_PointEstimator, TargetEstimator):
         weights = series_weights(sample_weight, panel, isinstance(X, Panel))
         targets = Targets(values=np.where(known, table, 0.0), at="rows", observed=known, weights=weights)
         task = self._distributed(tasks.regress_points(table.shape[1], *mean_and_deviation(table)))
-        return self._fit(*self._validated(_with_targets(panel, targets), eval_set, _where_known), task)
+        whose = series_groups(groups, panel, isinstance(X, Panel))
+        return self._fit(*self._validated(_with_targets(panel, targets), eval_set, _where_known), task, groups=whose)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """(L_i,) or (L_i, K) of each series, as the targets were, rows as in X: means, or medians of quantiles.

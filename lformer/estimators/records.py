@@ -20,6 +20,7 @@ from lformer.devices import device_of
 from lformer.estimators.base import all_or_nothing, scale_of
 from lformer.estimators.calibrating import Told, split
 from lformer.estimators.devices import series_at_once
+from lformer.estimators.inputs import series_groups
 from lformer.estimators.intervals import IntervalEstimator
 from lformer.estimators.naive import RULES, in_deviations, naive
 from lformer.estimators.own_units import fit_start, in_own_units, own_sizes, wants_own_scale, widened
@@ -50,13 +51,18 @@ class RecordEstimator(IntervalEstimator):
     _own: bool = field(default=False, init=False)
 
     @all_or_nothing
-    def fit(self, X: Any, y: None = None, eval_set: Any = None) -> Self:
+    def fit(self, X: Any, y: None = None, eval_set: Any = None, groups: Any = None) -> Self:
         """Train on series alone; their own values are the targets, and `y` is ignored.
 
-        `eval_set`: series to choose the epoch by, instead of a share of X: then all of X is trained on.
+        Args:
+            X: the series.
+            y: nothing.
+            eval_set: series to choose the epoch by, instead of a share of X: then all of X is trained on.
+            groups: (n,) the subject of each series, if some have several; whole subjects are then held out.
         """
         self._check_parameters()
         panel = self._series(X, reset=True)
+        whose = series_groups(groups, panel, isinstance(X, Panel))
         self._is_table = False  # a table may be longer or shorter than that of `fit`: its columns are times
         panel = self._with_validation(self._asked(panel), eval_set)
         if len(panel) < max(2, self._held + 1):
@@ -68,7 +74,8 @@ class RecordEstimator(IntervalEstimator):
             self._own = self.model_.config.series_scale
         copies = panel[np.tile(np.arange(len(panel)), self.n_copies)]
         nothing = Targets(values=np.zeros((0, len(panel.channels)), np.float32), at="queries")
-        return self._fit(copies, nothing, self._distributed(record_task(self._task_name, len(panel.channels))))
+        task = self._distributed(record_task(self._task_name, len(panel.channels)))
+        return self._fit(copies, nothing, task, groups=whose)
 
     def predict(self, X: Any, query_times: Any = None, return_std: bool = False) -> Any:
         """The values at the times asked for: means, or medians of quantiles.
@@ -126,7 +133,7 @@ class RecordEstimator(IntervalEstimator):
         return self._calibrate(told, self._scores(told, truth), groups)
 
     def _calibrate_on(self, held: Any) -> None:
-        super()._calibrate_on(held if held is None else held[:1])  # `fit` ignores y
+        super()._calibrate_on(None if held is None else (held[0][:1], held[1]))  # `fit` ignores y
 
     def _told(self, part: PanelPart) -> Told:
         asked = part.targets
@@ -305,10 +312,12 @@ class RecordEstimator(IntervalEstimator):
                 kind = "wave"
         return replace(super()._config(task), time_embedding="relative", persistence=kind, series_scale=self._own)
 
-    def _split(self, n: int, seed: int, groups: Array | None) -> tuple[Array, Array]:
+    def _split(
+        self, n: int, seed: int, classes: Array | None = None, whose: Array | None = None
+    ) -> tuple[Array, Array]:
         """All copies of a series go to the same side."""
         series = n // self.n_copies
-        train, held = super()._split(series, seed, groups)
+        train, held = super()._split(series, seed, classes, None if whose is None else whose[:series])
         shifts = series * np.arange(self.n_copies)[:, None]
         return (train + shifts).ravel(), (held + shifts).ravel()
 

@@ -19,7 +19,7 @@ from lformer.estimators.class_sets import SetEstimator, class_scores
 from lformer.estimators.classes import ClassSettings
 from lformer.estimators.eval_set import Part, codes
 from lformer.estimators.fine_tuning import FineTunedEstimator
-from lformer.estimators.inputs import as_panel, goes_by_id, series_weights
+from lformer.estimators.inputs import as_panel, goes_by_id, series_groups, series_weights
 from lformer.estimators.intervals import TargetEstimator
 from lformer.estimators.members import Member
 from lformer.estimators.tree_fitting import fit_trees
@@ -32,7 +32,8 @@ from lformer.tasks import Task
 from lformer.train import TrainConfig
 
 PER_SUMMARY = 10  # series for each summary number, so that none is learned by heart
-ENOUGH_TO_MIX = 200  # validation series that tell with what weight trees are best mixed in
+CLASSES_TO_MIX = 200  # validation series whose classes tell with what weight trees are best mixed in
+NUMBERS_TO_MIX = 12  # a number tells more: with so few the best weight was found in eight of eight fits, on folds
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -44,6 +45,7 @@ class _SeriesEstimator(FineTunedEstimator):
     summaries: bool | Literal["auto"] = "auto"
     trees: bool | Literal["auto"] = "auto"
     weight_decay: float = 0.1
+    _to_mix: ClassVar[int] = 200  # validation series that tell with what weight trees are best mixed in
     _count: int = field(default=0, init=False)  # of the series of the last `fit`; not saved
 
     def _training(self, series: int = 1) -> TrainConfig:
@@ -73,7 +75,7 @@ class _SeriesEstimator(FineTunedEstimator):
     def _finish(self, member: Member, task: Task, score: float) -> float:
         wanted = self._can_have_trees(member.model.config) and self.trees is not False
         if wanted and self.trees == "auto":
-            enough = len(member.splits.validation) >= ENOUGH_TO_MIX
+            enough = len(member.splits.validation) >= self._to_mix
             wanted = enough and not self.streaming and getattr(self, "class_weight", None) is None
         if not wanted:
             return score
@@ -121,7 +123,7 @@ class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator, SetEst
     dropout: float | Literal["auto"] = 0.2
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None, groups: Any = None) -> Self:
         """Train on series and their classes; a Series or dict of classes is aligned with the ids of a Panel.
 
         Args:
@@ -130,6 +132,8 @@ class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator, SetEst
             sample_weight: (n,) how much each series counts.
             eval_set: (X, y) to choose the epoch by, instead of a share of X: then all of X is trained on. Channels,
                 scales and classes are those of X alone.
+            groups: (n,) the subject of each series, if some have several: all series of a subject then train, or all
+                validate, so that the epoch is chosen by how well new subjects are answered for.
         """
         panel = self._series(X, reset=True)
         labels = _labels(panel, X, y)
@@ -146,7 +150,8 @@ class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator, SetEst
         def read(panel: Panel, X: Any, y: Any) -> Part:
             return panel, Targets(values=codes(_labels(panel, X, y), self.classes_), at="series")
 
-        return self._fit(*self._validated((panel, targets), eval_set, read), task, groups=code)
+        whose = series_groups(groups, panel, isinstance(X, Panel))
+        return self._fit(*self._validated((panel, targets), eval_set, read), task, code, whose)
 
     def predict_proba(self, X: Any) -> Array:
         """(n, classes) probabilities, in the order of `classes_`."""
@@ -217,6 +222,7 @@ class LFormerRegressor(RegressorMixin, _SeriesEstimator, TargetEstimator):  # ty
 
     dropout: float | Literal["auto"] = "auto"
     _with_uncertainty: ClassVar[float] = 0.2
+    _to_mix: ClassVar[int] = 12  # a number tells more than a class
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -224,7 +230,7 @@ class LFormerRegressor(RegressorMixin, _SeriesEstimator, TargetEstimator):  # ty
         return tags
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None, groups: Any = None) -> Self:
         """Train on series and their numbers; a Series or dict of numbers is aligned with the ids of a Panel.
 
         Args:
@@ -233,6 +239,8 @@ class LFormerRegressor(RegressorMixin, _SeriesEstimator, TargetEstimator):  # ty
             sample_weight: (n,) how much each series counts.
             eval_set: (X, y) to choose the epoch by, instead of a share of X: then all of X is trained on. Channels and
                 scales are those of X alone.
+            groups: (n,) the subject of each series, if some have several: all series of a subject then train, or all
+                validate, so that the epoch is chosen by how well new subjects are answered for.
         """
         panel = self._series(X, reset=True)
         table, self._flat = _table(panel, X, y)
@@ -243,7 +251,8 @@ class LFormerRegressor(RegressorMixin, _SeriesEstimator, TargetEstimator):  # ty
         def read(panel: Panel, X: Any, y: Any) -> Part:
             return panel, Targets(values=_table(panel, X, y)[0], at="series")
 
-        return self._fit(*self._validated((panel, targets), eval_set, read), task)
+        whose = series_groups(groups, panel, isinstance(X, Panel))
+        return self._fit(*self._validated((panel, targets), eval_set, read), task, groups=whose)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """(n,) or (n, outputs), as the targets were: the mean, or the median of quantiles.

@@ -18,6 +18,7 @@ FREE = (
     "pooling",
     "summaries",
     "trees",
+    "waves",
     "dropout",
     "backend",
 )  # in what the two models may differ

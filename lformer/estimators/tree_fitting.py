@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from lformer.baselines.boosting import LEAST, BoostingConfig, grow
 from lformer.evaluate import evaluate, finish
 from lformer.metrics import all_targets, targets_of
 from lformer.nn import LFormer
+from lformer.nn.summaries import table_width
 from lformer.nn.trees import LEAVES, NODES, Trees
 from lformer.panel import Array
 from lformer.parts import PanelPart, Splits, sampled
@@ -20,51 +21,85 @@ from lformer.tasks import Task
 
 ROUNDS = 200
 MIXES = np.linspace(0, 1, 11)
+WORTH = 1.01  # by which factor the loss must be less with waves
 
 
 @torch.no_grad()
 def fit_trees(model: LFormer, task: Task, splits: Splits[PanelPart], seed: int, batch_size: int) -> dict[str, float]:
     """Fit trees to the training part, and mix them in with the weight that is best on the validation part.
 
+    What they are told of waves takes its time in every prediction, so it must be worth it there.
+
     Returns:
         Every metric of both together on the validation part.
     """
     model.set_trees(None)
-    table, _, targets, weights = _read(model, task, sampled(splits.train), batch_size)
-    trees = model.new_trees(ROUNDS)
-    assert trees is not None
-    _grow(trees, table.double().numpy(), targets.numpy(), weights.numpy(), seed)
     some = sampled(splits.validation)
-    table, answers, targets, weights = _read(model, task, some, batch_size, answered=True)
-    others = trees(table)
-    losses = [_loss(torch.lerp(answers, others, mix), targets, weights) for mix in MIXES.tolist()]
-    trees.weight.fill_(MIXES[int(np.argmin(losses))])
-    model.set_trees(trees)
+    learned = _read(model, task, sampled(splits.train), batch_size)
+    asked = _read(model, task, some, batch_size, answered=True)
+    mixed = _grown(model, learned, asked, seed)
+    if not model.config.causal:
+        other = _grown(model, learned, asked, seed, waves=True)
+        mixed = min(mixed, other._replace(loss=other.loss * WORTH), key=lambda found: found.loss)
+    model.set_trees(mixed.trees, mixed.waves)
     if some is not splits.validation:
         return evaluate(model, task, splits.validation, batch_size)
-    mixed = iter(trees.mix(answers, table).split(batch_size))  # what the model would say again
+    told = iter(mixed.trees.mix(asked.answers, asked.table(mixed.waves)).split(batch_size))  # what it would say again
     return finish(
         task,
         [
             {name: task.collect(name, answer, batch) for name in task.metrics}
-            for batch, answer in zip(some.batches(batch_size), mixed, strict=True)
+            for batch, answer in zip(some.batches(batch_size), told, strict=True)
         ],
     )
 
 
-def _read(
-    model: LFormer, task: Task, part: PanelPart, batch_size: int, answered: bool = False
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(n, F) what trees see, (n, O) what the network says, if asked, and targets and weights, (n,) or (n, O)"""
-    found: list[tuple[Tensor, ...]] = []
+class Lines(NamedTuple):
+    """A line for each series of a part."""
+
+    summaries: Tensor  # (n, F) what trees see
+    waves: Tensor  # (n, 2 C) what they may see too; without columns in a causal model
+    answers: Tensor  # (n, O) of the network, if asked
+    targets: Tensor  # (n,) or (n, O)
+    weights: Tensor  # likewise
+
+    def table(self, waves: bool) -> Tensor:
+        """(n, W)"""
+        return torch.cat([self.summaries, self.waves], dim=1) if waves else self.summaries
+
+
+class Mixed(NamedTuple):
+    """Trees with the weight that is best on the validation part, and the loss with it."""
+
+    trees: Trees
+    waves: bool
+    loss: float
+
+
+def _read(model: LFormer, task: Task, part: PanelPart, batch_size: int, answered: bool = False) -> Lines:
+    """What trees are told of each series, and what is asked."""
+    found: list[Lines] = []
+    waves = not model.config.causal
     for batch in part.batches(batch_size):
         targets, counted = task.encode(targets_of(batch)), all_targets(batch)
         weights = torch.ones(len(batch)) if batch.weights is None else batch.weights
         weights = counted * weights.reshape(-1, *[1] * (counted.ndim - 1))
         answer = model(batch) if answered else torch.empty(len(batch), 0)
-        found.append((model.summary_table(batch), answer, targets, weights))
-    table, answers, targets, weights = (torch.cat(parts) for parts in zip(*found, strict=True))
-    return table, answers, targets, weights
+        table = model.summary_table(batch, waves)
+        width = table_width(model.config.inputs, model.config.statics, waves=False)
+        found.append(Lines(table[:, :width], table[:, width:], answer, targets, weights))
+    return Lines(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+
+
+def _grown(model: LFormer, learned: Lines, asked: Lines, seed: int, waves: bool = False) -> Mixed:
+    """Trees that have grown, mixed with the network as the validation part says."""
+    trees = model.new_trees(ROUNDS, waves)
+    assert trees is not None
+    _grow(trees, learned.table(waves).double().numpy(), learned.targets.numpy(), learned.weights.numpy(), seed)
+    others = trees(asked.table(waves))
+    losses = [_loss(torch.lerp(asked.answers, others, mix), asked.targets, asked.weights) for mix in MIXES.tolist()]
+    trees.weight.fill_(MIXES[int(np.argmin(losses))])
+    return Mixed(trees, waves, min(losses))
 
 
 def _grow(trees: Trees, table: Array, targets: Array, weights: Array, seed: int) -> None:

@@ -52,7 +52,7 @@ def read_model(path: Path, described: Description) -> tuple[LFormer | Ensemble, 
     except (SafetensorError, ValueError, RuntimeError) as error:
         raise DamagedError(f"{path} is damaged ({error}). {ADVICE}") from error
     calibration = take_calibration(tensors, described.calibration)
-    if reason := unsound(tensors) or unsound_calibration(calibration):
+    if reason := unsound(tensors, described.config) or unsound_calibration(calibration):
         raise ValueError(f"{path} holds no weights of a fitted model: {reason}. {ADVICE}")
     with _Unfilled():
         model = _build(described.config, described.members)
@@ -64,7 +64,7 @@ def _other(path: Path, why: str) -> DamagedError:
     return DamagedError(f"{path} is damaged, or not the file saved with {ESTIMATOR} beside it: {why}. {ADVICE}")
 
 
-def unsound(tensors: Mapping[str, Tensor]) -> str:
+def unsound(tensors: Mapping[str, Tensor], config: LFormerConfig) -> str:
     """What no fitted model can have among its weights; empty if there is nothing."""
     for name, tensor in tensors.items():
         *front, last = name.split(".")
@@ -77,19 +77,16 @@ def unsound(tensors: Mapping[str, Tensor]) -> str:
             return f"{name} is not finite"
         elif (part in POSITIVE or last == "first_interval") and (tensor <= 0).any():
             return f"{name} is not greater than 0"
-    return unsound_trees(tensors)
+    return unsound_trees(tensors, config.in_table)
 
 
-def unsound_trees(tensors: Mapping[str, Tensor]) -> str:
-    """What trees cannot be: one that leads out of the table or to a node of no tree; empty if there is nothing."""
+def unsound_trees(tensors: Mapping[str, Tensor], columns: int) -> str:
+    """What trees cannot be: one that leads out of a table with so many columns, or to a node of no tree; "" if none."""
     for name, tensor in tensors.items():
         tree, _, last = name.rpartition(".")
         if tree.rpartition(".")[2] != "trees":
             continue
-        first_layer = tensors[f"{tree.removesuffix('trees')}summaries.added.1.weight"]
-        # the network is also told whether a channel was seen at all, one number each; trees see NaN there
-        channels = len(tensors[f"{tree.removesuffix('trees')}rows.scale"])
-        limit = {"left": tensor.numel(), "right": tensor.numel(), "feature": first_layer.shape[1] - channels}.get(last)
+        limit = {"left": tensor.numel(), "right": tensor.numel(), "feature": columns}.get(last)
         if limit is not None and bool(((tensor < 0) | (tensor >= limit)).any()):
             return f"{name} leads to something that is not there"
     return ""

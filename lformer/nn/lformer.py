@@ -24,7 +24,7 @@ from lformer.nn.query import Merged, check_answer, merge
 from lformer.nn.read_out import ReadOut, ReadOutState, TimeReadOut
 from lformer.nn.rows import Encoded, RowEncoder, Rows, check_rows
 from lformer.nn.softmax import SoftmaxAttention
-from lformer.nn.summaries import IN_TABLE, Seen, SummaryHead, nothing_seen, table
+from lformer.nn.summaries import Seen, SummaryHead, about_waves, nothing_seen, table, table_width
 from lformer.nn.trees import Trees
 from lformer.ops import GateNorm, checks
 
@@ -52,6 +52,8 @@ class LFormerConfig:
         summaries: whether an answer per series also depends on the mean, range and the like of each channel, see
             `SummaryHead`; needs rows="carried".
         trees: rounds of boosted trees on these summaries, with which the answer is mixed, see `Trees`; 0 for none.
+        waves: whether trees also know how fast the best wave of each channel is, and how much of it that explains; not
+            in a causal model, which does not see the end of a series.
         series_scale: whether values, and answers in their units, are in units of their own series, see `OwnScale`.
         persistence: "latest", "recent", "line" or "wave" adds the answer to a simple guess in the units of the inputs,
             see `Persistence`; "none" is the paper's.
@@ -81,6 +83,7 @@ class LFormerConfig:
     marks: int = 0
     summaries: bool = False
     trees: int = 0
+    waves: bool = False
     series_scale: bool = False
     persistence: PersistenceKind = "none"
     width: int = 64
@@ -137,6 +140,10 @@ class LFormerConfig:
                 f"trees must be at least 0, and 0 without summaries, with series_scale and with a distribution; got "
                 f"{self.trees}."
             )
+        if self.waves and (not self.trees or self.causal):
+            raise ValueError(
+                f"waves=True needs trees and whole series; got trees={self.trees} and causal={self.causal}."
+            )
         if self.read_out == "time" and self.answer != "query":
             raise ValueError(f'read_out="time" reads at query times, so it needs answer="query"; got {self.answer!r}.')
         if self.series_scale:
@@ -155,6 +162,11 @@ class LFormerConfig:
     def numbers(self) -> int:
         """How many numbers the model puts out for an answer: those of a distribution for each of `outputs`."""
         return NUMBERS[self.distribution] * self.outputs
+
+    @property
+    def in_table(self) -> int:
+        """W, how many numbers trees are given of a series."""
+        return table_width(self.inputs, self.statics, self.waves)
 
     def time_read_out(self) -> TimeReadOut:
         return TimeReadOut(self.width, self.heads, causal=self.causal, gate_norm=self.gate_norm, backend=self.backend)
@@ -243,7 +255,7 @@ class LFormer(nn.Module):
             if config.summaries
             else None
         )
-        self.trees = self.new_trees(config.trees)
+        self.trees = self.new_trees(config.trees, config.waves)
         self.embedder = Embedder(
             self.rows.width, config.width, config.embedder, config.embedder_layers, config.time_embedding
         )
@@ -470,7 +482,7 @@ class LFormer(nn.Module):
             added = self.summaries(last, encoded.seen, batch.static)
             prediction = prediction + added.reshape(added.shape[0], *[1] * (prediction.ndim - 2), -1)
             if self.trees is not None:
-                prediction = self.trees.mix(prediction, table(last, encoded.seen, batch.static))
+                prediction = self.trees.mix(prediction, self._table(batch, encoded, self.config.waves))
         outputs = self.config.outputs
         raw, prediction = prediction[..., outputs:], prediction[..., :outputs]
         if self.persistence is not None:
@@ -481,22 +493,26 @@ class LFormer(nn.Module):
         size = encoded.own.spread[:, None].to(raw.dtype)
         return from_raw(self.config.distribution, encoded.own.restore(prediction, marks), raw, size)
 
-    def new_trees(self, rounds: int) -> Trees | None:
+    def new_trees(self, rounds: int, waves: bool = False) -> Trees | None:
         """So many rounds of trees that have not grown, for the table that `summary_table` makes; None if 0."""
-        config = self.config
-        return Trees(IN_TABLE * config.inputs + config.statics, config.outputs, rounds) if rounds else None
+        width = table_width(self.config.inputs, self.config.statics, waves)
+        return Trees(width, self.config.outputs, rounds) if rounds else None
 
-    def set_trees(self, trees: Trees | None) -> None:
+    def set_trees(self, trees: Trees | None, waves: bool = False) -> None:
         """Mix the answers with those of other trees, or of none."""
         self.trees = trees
-        self.config = replace(self.config, trees=0 if trees is None else trees.rounds)
+        self.config = replace(self.config, trees=0 if trees is None else trees.rounds, waves=waves)
 
-    def summary_table(self, batch: IrregularBatch) -> Tensor:
-        """(B, 7 C + S) what trees are given of each series."""
-        encoded = self.rows(batch)
+    def summary_table(self, batch: IrregularBatch, waves: bool = False) -> Tensor:
+        """(B, W) what trees are given of each series."""
+        return self._table(batch, self.rows(batch), waves)
+
+    def _table(self, batch: IrregularBatch, encoded: Encoded, waves: bool) -> Tensor:
         assert encoded.known is not None
         assert encoded.seen is not None
-        return table(encoded.known.at(batch.lengths[:, None]).squeeze(), encoded.seen, batch.static)
+        last = encoded.known.at(batch.lengths[:, None]).squeeze()
+        found = about_waves(*self.rows.scaled(batch), batch.times) if waves else None
+        return table(last, encoded.seen, batch.static, found)
 
     def typical_first(self, dtype: torch.dtype) -> Tensor:
         """The first interval of a series that must not look ahead."""

@@ -15,10 +15,15 @@ from torch import Tensor, nn
 
 from lformer.nn.dropout import Dropout
 from lformer.nn.known import Known
+from lformer.nn.waves import cycles_in, fit_wave
+from lformer.ops.checks import exporting
 
 FAR = 5.0  # deviations beyond which a value says no more
 FEATURES = 8
 IN_TABLE = 7  # all but whether there were any, which a table says by NaN
+OF_WAVE = 2  # how fast it is, and how much it explains
+CYCLES = 128  # of a wave in a table at most: heart beats of a minute
+AT_ONCE = 2**21  # numbers of a periodogram
 
 
 class Seen(NamedTuple):
@@ -92,7 +97,43 @@ def about(known: Known, seen: Seen) -> list[Tensor]:
     return [known.latest, mean, seen.least, seen.greatest, deviation, known.latest - seen.first]
 
 
-def table(known: Known, seen: Seen, static: Tensor | None) -> Tensor:
-    """(B, 7 C + S) what `Trees` are given: the same numbers without bounds, NaN where none was seen, and counts"""
+def table(known: Known, seen: Seen, static: Tensor | None, waves: Tensor | None) -> Tensor:
+    """(B, W) what `Trees` are given: the same numbers without bounds, NaN where none was seen, and counts
+
+    Args:
+        known, seen: (B, C) after the last row.
+        static: (B, S) covariates.
+        waves: (B, 2 C) from `about_waves`, if they are asked for; the last columns of the table.
+    """
     parts = [torch.where(known.seen > 0, x, torch.nan) for x in about(known, seen)]
-    return torch.cat([x.float() for x in (*parts, known.seen, *(() if static is None else (static,)))], dim=1)
+    others = (x for x in (static, waves) if x is not None)
+    return torch.cat([x.float() for x in (*parts, known.seen, *others)], dim=1)
+
+
+def table_width(channels: int, statics: int, waves: bool) -> int:
+    """W of a table.
+
+    Example:
+        >>> table_width(3, 1, waves=True), table_width(3, 1, waves=False)
+        (28, 22)
+    """
+    return (IN_TABLE + OF_WAVE * waves) * channels + statics
+
+
+def about_waves(values: Tensor, observed: Tensor, times: Tensor) -> Tensor:
+    """(B, 2 C) frequency of the best wave of each channel, per unit of time, and the share of the variance it explains
+
+    NaN where a channel has no wave. A heart rate, a tide, a pulsating star: none of it is in the mean or the range.
+    """
+    if exporting():  # a number of pieces cannot depend on the data
+        return _about_waves(values, observed, times)
+    L, C = values.shape[1:]
+    at_once = max(1, AT_ONCE // max(1, L * max(C, cycles_in(L, CYCLES))))
+    pieces = zip(*(x.split(at_once) for x in (values, observed, times)), strict=True)
+    return torch.cat([_about_waves(*piece) for piece in pieces])
+
+
+def _about_waves(values: Tensor, observed: Tensor, times: Tensor) -> Tensor:
+    wave = fit_wave(values, observed, times, line=torch.full_like(values, torch.nan), most=CYCLES)
+    pace = torch.where(torch.isnan(wave.share), torch.nan, wave.frequency / wave.span[:, None])
+    return torch.cat([pace, wave.share], dim=1)

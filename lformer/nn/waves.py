@@ -20,12 +20,13 @@ from lformer.ops.checks import exact_dtype, exporting
 FINE = 4  # frequencies within the width of a peak
 CLOSER = (0.1, 0.02)  # cycles, between the points that a frequency is refined by
 LOWEST = 0.75  # cycles in a series: a slower wave is a trend
-MOST = 48  # cycles in a series at most
+MOST = 48  # cycles in a series at most, unless said
 SHARE = 0.4  # cycles per observation at most
 RIDGE = 1e-3  # of the unit mean square of a regressor, in observations
 SLOWER = 1e-6  # by which share a wave must explain more for each cycle it has more, so that no tie is left to rounding
 OWN = 0.1  # of what is said of an observation, the share that the others have at least
 LEAST = 1e-6  # mean squared error of what is predicted without fail
+PIECE = 64  # frequencies at a time
 FEW = 6  # observations that can be compared, below which there is no wave
 
 
@@ -36,6 +37,7 @@ class Wave(NamedTuple):
     frequency: Tensor  # cycles per span
     coefficients: Tensor  # (B, C, 3) level, cosine, sine
     trust: Tensor  # half the logarithm of the mean squared error of the line over that of the wave; -inf for no wave
+    share: Tensor  # of the sum of squares about the mean, what it explains; NaN for few observations or only equal ones
 
     def at(self, times: Tensor) -> Tensor:
         """(B, N) -> (B, N, C)"""
@@ -44,7 +46,7 @@ class Wave(NamedTuple):
 
 
 @torch.no_grad()
-def fit_wave(values: Tensor, observed: Tensor, times: Tensor, line: Tensor) -> Wave:
+def fit_wave(values: Tensor, observed: Tensor, times: Tensor, line: Tensor, most: int = MOST) -> Wave:
     """The best wave of each channel, in float64 where there is: which peak is the greatest is no matter of rounding.
 
     Args:
@@ -52,12 +54,13 @@ def fit_wave(values: Tensor, observed: Tensor, times: Tensor, line: Tensor) -> W
         observed: (B, L, C) bool, False on padding.
         times: (B, L) since the start of the series.
         line: (B, L, C) what the neighbours of each observation say of it; NaN where it has none on either side.
+        most: cycles in a series.
     """
     B, L, C = values.shape
     dtype = exact_dtype(values.device)
     if L == 0:
         nothing = values.new_zeros(B, C, dtype=dtype)
-        return Wave(nothing.new_ones(B), nothing, nothing.new_zeros(B, C, 3), nothing - math.inf)
+        return Wave(nothing.new_ones(B), nothing, nothing.new_zeros(B, C, 3), nothing - math.inf, nothing + math.nan)
     values, times, seen, some = values.to(dtype), times.to(dtype), observed.to(dtype), observed.any(dim=2)
     span = torch.where(some, times, 0).amax(dim=1)
     span = torch.where(span > 0, span, 1)
@@ -65,9 +68,9 @@ def fit_wave(values: Tensor, observed: Tensor, times: Tensor, line: Tensor) -> W
     count = seen.sum(dim=1)
     mean = values.sum(dim=1) / count.clamp(min=1)
     rest = torch.where(observed, values - mean[:, None], 0)
-    grid = LOWEST + torch.arange(FINE * _cycles(L) + 2, device=values.device, dtype=dtype) / FINE  # (K,)
+    grid = LOWEST + torch.arange(FINE * cycles_in(L, most) + 2, device=values.device, dtype=dtype) / FINE  # (K,)
     power = _power(phase, seen, rest, count, grid)
-    power = torch.where(grid <= (SHARE * count).clamp(max=MOST)[..., None], power, 0)
+    power = torch.where(grid <= (SHARE * count).clamp(max=most)[..., None], power, 0)
     frequency = _refined(phase, seen, rest, _peak(power * (1 - SLOWER * grid), grid))
     coefficients, hat = _fitted(phase, seen, rest, frequency)
     said = (_regressors(phase[..., None], frequency) * coefficients[:, None]).sum(dim=-1)
@@ -76,26 +79,40 @@ def fit_wave(values: Tensor, observed: Tensor, times: Tensor, line: Tensor) -> W
     by_wave = torch.where(compared, (rest - said) / (1 - hat).clamp(min=OWN), 0).square().sum(dim=1)
     least = LEAST * compared.sum(dim=1)
     trust = torch.log((by_line + least) / (by_wave + least).clamp(min=torch.finfo(dtype).tiny)) / 2
+    total = rest.square().sum(dim=1)
+    differ = (count >= FEW) & (total > LEAST * count)
+    share = torch.where(differ, (said * rest).sum(dim=1) / torch.where(differ, total, 1), math.nan)
     coefficients = torch.cat([coefficients[..., :1] + mean[..., None], coefficients[..., 1:]], dim=-1)
-    return Wave(span, frequency, coefficients, torch.where(compared.sum(dim=1) >= FEW, trust, -math.inf))
+    return Wave(span, frequency, coefficients, torch.where(compared.sum(dim=1) >= FEW, trust, -math.inf), share)
 
 
-def _cycles(rows: int) -> int:
+def cycles_in(rows: int, most: int) -> int:
     """At most, in a series of so many rows; while exporting, their number is a symbol, and it is the most of all."""
-    return MOST if exporting() else max(1, min(MOST, math.ceil(SHARE * rows)))
+    return most if exporting() else max(1, min(most, math.ceil(SHARE * rows)))
 
 
 def _power(phase: Tensor, seen: Tensor, rest: Tensor, count: Tensor, grid: Tensor) -> Tensor:
-    """(B, C, K) the sum of squares that a wave of each frequency explains"""
-    angle = 2 * math.pi * phase[..., None] * grid  # (B, L, K)
-    cos, sin = torch.cos(angle), torch.sin(angle)
+    """(B, C, K) the sum of squares that a wave of each frequency explains; the grid is regular, so angles are added"""
+    cos_step, sin_step = _circle(phase, grid[:PIECE] - grid[0])
     n = count.clamp(min=1)[..., None]
-    by_channel = seen.transpose(1, 2)
-    c, s, cc, cs = (by_channel @ x for x in (cos, sin, cos * cos, cos * sin))
-    moment_c, moment_s = rest.transpose(1, 2) @ cos, rest.transpose(1, 2) @ sin
-    vcc, vss, vcs = cc - c * c / n + RIDGE, (n - cc) - s * s / n + RIDGE, cs - c * s / n
-    det = (vcc * vss - vcs * vcs).clamp(min=RIDGE * RIDGE)
-    return (moment_c.square() * vss + moment_s.square() * vcc - 2 * moment_c * moment_s * vcs) / det
+    by_channel, rest = seen.transpose(1, 2), rest.transpose(1, 2)
+    found = []
+    for piece in grid.split(PIECE):
+        cos_first, sin_first = _circle(phase, piece[:1])
+        cos = cos_first * cos_step[..., : len(piece)] - sin_first * sin_step[..., : len(piece)]  # (B, L, K)
+        sin = sin_first * cos_step[..., : len(piece)] + cos_first * sin_step[..., : len(piece)]
+        c, s, cc, cs = (by_channel @ x for x in (cos, sin, cos * cos, cos * sin))
+        moment_c, moment_s = rest @ cos, rest @ sin
+        vcc, vss, vcs = cc - c * c / n + RIDGE, (n - cc) - s * s / n + RIDGE, cs - c * s / n
+        det = (vcc * vss - vcs * vcs).clamp(min=RIDGE * RIDGE)
+        found.append((moment_c.square() * vss + moment_s.square() * vcc - 2 * moment_c * moment_s * vcs) / det)
+    return torch.cat(found, dim=2)
+
+
+def _circle(phase: Tensor, frequencies: Tensor) -> tuple[Tensor, Tensor]:
+    """(B, L, K) cosine and sine of each frequency at each moment"""
+    angle = 2 * math.pi * phase[..., None] * frequencies
+    return torch.cos(angle), torch.sin(angle)
 
 
 def _peak(power: Tensor, grid: Tensor) -> Tensor:

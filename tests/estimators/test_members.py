@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from estimators.every_estimator import SMALL, answers, records, targets
 from lformer import LFormerClassifier, LFormerRegressor
 from lformer.estimators import members as training
 from lformer.estimators.base import InterruptedFit, members_of
+from lformer.estimators.members import Turns
 from lformer.train import DivergedError
 
 
@@ -62,23 +64,40 @@ def test_side_by_side_is_one_after_the_other(kind: Any, workers: set[int], monke
     assert not torch.equal(weights[0][0], weights[1][0])  # each has its own seed and validation part
 
 
+def test_turns_go_round() -> None:
+    """Whoever passes on comes again after all who waited."""
+    turns, order = Turns(1), []
+
+    def work(n: int) -> None:
+        with turns:
+            for _ in range(6):
+                order.append(n)
+                turns.pass_on()
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
+    with turns:
+        for n, thread in enumerate(threads):
+            thread.start()
+            while len(turns._waiting) <= n:
+                time.sleep(0.001)
+    for thread in threads:
+        thread.join()
+    assert order == [0, 1, 2] * 6
+
+
 @pytest.mark.usefixtures("threads")
-def test_three_on_two_cores_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    order, real = [], training.fit
+def test_members_pass_on_their_turn_after_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = []
 
-    def fit(*args: Any, seed: int, report: Any, **kwargs: Any) -> Any:
-        def watch(row: dict[str, float]) -> None:
-            order.append((row["epoch"], seed))
-            report(row)
+    class Watched(Turns):
+        def pass_on(self) -> None:
+            passed.append(self)
+            super().pass_on()
 
-        return real(*args, seed=seed, report=watch, **kwargs)
-
-    monkeypatch.setattr(training, "fit", fit)
+    monkeypatch.setattr(training, "Turns", Watched)
     X = records()
     LFormerClassifier(**SMALL | {"members": 3, "max_epochs": 6}).fit(X, targets(LFormerClassifier, X))
-    assert len(order) == 18
-    for place, (epoch, _) in enumerate(order):
-        assert abs(epoch - place // 3) <= 1  # none runs ahead of the others
+    assert len(passed) == 3 * 6
 
 
 @pytest.mark.usefixtures("threads")

@@ -12,6 +12,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 from lformer import LFormerClassifier, LFormerRegressor, Panel, load
 from lformer.estimators import series
+from lformer.estimators.base import _together
 from lformer.estimators.tree_fitting import _fill, _rounded_down
 from lformer.estimators.weights import unsound
 from lformer.evaluate import evaluate
@@ -31,6 +32,19 @@ def ragged(n: int, seed: int = 0) -> Panel:
         values[0, 0] = rng.normal()
         series.append((np.cumsum(rng.exponential(size=length)), values))
     return Panel.from_list(series)
+
+
+def beating(n: int, seed: int = 0) -> tuple[Panel, np.ndarray]:
+    """A noisy sine at uneven moments, some of them missing, and how fast it is; a second channel of noise."""
+    rng = np.random.default_rng(seed)
+    pace, series = rng.uniform(0.5, 1.5, n), []
+    for each in pace:
+        times = np.sort(rng.uniform(0, 10, int(rng.integers(40, 60))))
+        sine = np.sin(2 * np.pi * each * times + rng.uniform(0, 6)) + 0.3 * rng.normal(size=len(times))
+        values = np.column_stack([sine, rng.normal(size=len(times))])
+        values[rng.random(values.shape) < 0.1] = np.nan
+        series.append((times, values))
+    return Panel.from_list(series), pace
 
 
 def least(X: Panel) -> np.ndarray:
@@ -124,6 +138,8 @@ def test_auto_asks_for_series_that_can_tell(X: Panel) -> None:
     many = LFormerClassifier(summaries=True, validation_fraction=0.5, **SMALL).fit(X, y)
     stream = LFormerClassifier(summaries=True, validation_fraction=0.5, streaming=True, **SMALL).fit(X, y)
     assert (few.model_.config.trees, many.model_.config.trees, stream.model_.config.trees) == (0, 200, 0)
+    assert LFormerRegressor(summaries=True, **SMALL).fit(X, least(X)).model_.config.trees == 200  # a number tells more
+    assert LFormerRegressor(summaries=True, **SMALL).fit(X[:70], least(X)[:70]).model_.config.trees == 0
 
 
 def test_regression_in_its_own_units(X: Panel) -> None:
@@ -132,6 +148,51 @@ def test_regression_in_its_own_units(X: Panel) -> None:
     new = ragged(200, seed=6)
     error = np.abs(model.predict(new)[:, 0] - (1e3 + 100 * np.sign(least(new)))).mean()
     assert error < 40
+
+
+def test_they_know_how_fast_a_wave_is(tmp_path: Path) -> None:
+    """A regressor that reads whole series, saved and exported with what it needs for it."""
+    X, y = beating(300)
+    model = LFormerRegressor(summaries=True, trees=True, neighbours=0, clock=False, **SMALL).fit(X, y)
+    new, truth = beating(100, seed=1)
+    said = model.predict(new)
+    assert np.sqrt(np.mean((said - truth) ** 2)) < 0.2 * truth.std()
+    model.save(tmp_path / "model")
+    assert (load(tmp_path / "model").predict(new) == said).all()
+    alone = np.concatenate([model.predict(new[n : n + 1]) for n in range(10)])
+    assert np.allclose(alone, said[:10], atol=1e-5)
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra export")
+    folder = model.export(tmp_path / "onnx")
+    batch = new.batch(dtype=torch.float64)
+    values = np.where(batch.observed, batch.values, np.nan)
+    given = {"values": values, "times": batch.times.numpy(), "lengths": batch.lengths.numpy()}
+    [told] = onnxruntime.InferenceSession(folder / "model.onnx").run(None, given)
+    assert np.allclose(told[:, 0], said, atol=1e-4)
+
+
+def test_waves_are_asked_for_only_where_they_are_worth_it(X: Panel) -> None:
+    beats, pace = beating(200)
+    assert LFormerRegressor(summaries=True, **SMALL).fit(beats, pace).model_.config.waves
+    assert not LFormerRegressor(summaries=True, **SMALL).fit(X, least(X)).model_.config.waves
+
+
+def test_one_of_the_members_may_need_waves(X: Panel) -> None:
+    beats, pace = beating(200)
+    models = [
+        LFormerRegressor(summaries=True, clock=False, **SMALL | {"random_state": n}).fit(beats, pace) for n in (0, 1)
+    ]
+    one, other = (model.model_ for model in models)
+    narrow = one.new_trees(200)
+    assert isinstance(narrow, Trees)
+    narrow.weight.fill_(0.5)
+    narrow.feature.fill_(narrow.features - 1)
+    one.set_trees(narrow)
+    batch = beats.batch()
+    with torch.no_grad():
+        expected = (one(batch) + other(batch)) / 2
+        together = _together([one, other])
+        assert [model.config.waves for model in together.models] == [True, True]  # type: ignore[union-attr]
+        torch.testing.assert_close(together(batch), expected)
 
 
 def test_saved_and_loaded(tmp_path: Path, X: Panel, classifier: LFormerClassifier) -> None:
@@ -145,9 +206,9 @@ def test_saved_and_loaded(tmp_path: Path, X: Panel, classifier: LFormerClassifie
 )
 def test_weights_that_lead_nowhere_are_refused(classifier: LFormerClassifier, name: str, number: float) -> None:
     state = classifier.model_.state_dict()
-    assert not unsound(state)
+    assert not unsound(state, classifier.model_.config)
     state[f"trees.{name}"] = state[f"trees.{name}"].clone().index_fill_(0, torch.tensor([3]), number)
-    assert f"trees.{name}" in unsound(state)
+    assert f"trees.{name}" in unsound(state, classifier.model_.config)
 
 
 def test_a_damaged_file_of_trees_is_refused(tmp_path: Path, classifier: LFormerClassifier) -> None:

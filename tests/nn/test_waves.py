@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lformer import IrregularBatch, LFormer, LFormerConfig
 from lformer.nn.rows import RowEncoder
-from lformer.nn.waves import FEW, FINE, LOWEST, RIDGE, Wave, _fitted, _power, fit_wave
+from lformer.nn.waves import FEW, FINE, LOWEST, PIECE, RIDGE, Wave, _fitted, _power, fit_wave
 
 NAN = float("nan")
 
@@ -69,7 +69,7 @@ def test_power_is_what_least_squares_explains() -> None:
     rng = np.random.default_rng(3)
     phase, values = np.sort(rng.uniform(0, 1, 25)), rng.normal(size=25)
     seen = rng.random(25) < 0.7
-    grid = LOWEST + np.arange(20) / FINE
+    grid = LOWEST + np.arange(PIECE + 20) / FINE  # more than one piece
     rest = np.where(seen, values - values[seen].mean(), 0)
     tensors = (torch.tensor(x)[None] for x in (phase, seen.astype(float)[:, None], rest[:, None]))
     count = torch.tensor([[float(seen.sum())]], dtype=torch.float64)
@@ -114,7 +114,7 @@ def test_padding_order_and_other_series_change_nothing(dtype: torch.dtype) -> No
             )
         )  # fmt: skip
         for found, expected in zip(alone, together, strict=True):
-            assert torch.allclose(found[0], expected[n], rtol=1e-9, atol=1e-9)
+            assert torch.allclose(found[0], expected[n], rtol=1e-9, atol=1e-9, equal_nan=True)
 
 
 def test_ties_are_no_matter_of_rounding() -> None:

@@ -41,13 +41,14 @@ class Defaults:
         self.notes: dict[str, Any] = {}
 
     def fit(self, problem: Problem) -> None:
-        """Train. A forecaster is told how far ahead it will be asked, which is no setting but the question."""
+        """Train. How far ahead to forecast, and whose the series are, is no setting but part of the question."""
         asked = {"horizon": problem.horizon} if problem.kind == "forecast" else {}
         self._model = ESTIMATORS[problem.kind](**self._given, **asked)
         labels = (problem.labels,) if len(problem.labels) else ()
+        whose = {} if problem.groups is None else {"groups": problem.groups}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LosesToNaiveWarning)  # the table says so
-            self._model.fit(problem.train, *labels)
+            self._model.fit(problem.train, *labels, **whose)
         self.notes = {
             "estimator": type(self._model).__name__,
             "epochs": int(self._model.n_iter_),
