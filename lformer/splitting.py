@@ -90,8 +90,8 @@ def hold_out_groups(groups: Array, share: float, seed: int, classes: Array | Non
             held = more
     if not held.any():
         raise ValueError(
-            f"no group can be held out of {n} members in {len(names)} groups: whatever is left must be half of them"
-            + ("." if classes is None else ", and have all classes.")
+            f"{n} series of {len(names)} groups cannot be divided by group: of the series, at least half must remain"
+            + ("." if classes is None else ", of every class some.")
         )
     return np.flatnonzero(~held), np.flatnonzero(held)
 

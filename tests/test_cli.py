@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,11 @@ def test_speed_prints_ratios_and_saves_record_and_figure(tmp_path: Path) -> None
 
 def test_the_version_is_the_packages() -> None:
     assert call("--version").output.strip() == lformer.__version__
+
+
+def test_as_a_module_it_is_the_same_command() -> None:
+    told = subprocess.run([sys.executable, "-m", "lformer", "--version"], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == lformer.__version__
 
 
 def test_figures_without_matplotlib_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -532,3 +533,56 @@ def test_many_text_ids_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = pd.Series(1.0, index=pd.Index(ids[::-1]))
     monkeypatch.setattr(np, "isin", lambda *_: pytest.fail("each with each"))
     assert read_table.for_all(answers, panel, SimpleNamespace()) is answers  # type: ignore[arg-type]
+
+
+# -- whose a series is
+
+
+def visits() -> pd.DataFrame:
+    """Two series of each of twenty patients."""
+    table = labs().drop(columns="score")
+    return table.assign(patient=["n" + str(int(who[1:]) // 2) for who in table["who"]])
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_patient_is_trained_on_or_tested_on(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = {}
+    real = LFormerClassifier.fit
+
+    def watched(self: LFormerClassifier, X: Panel, y: np.ndarray, groups: np.ndarray) -> LFormerClassifier:
+        seen.update(zip(X.ids.tolist(), groups.tolist(), strict=True))
+        return real(self, X, y, groups=groups)
+
+    monkeypatch.setattr(LFormerClassifier, "fit", watched)
+    file = written(visits(), tmp_path / f"labs{suffix}")
+    text = fit(file, *LONG, "--target", "state", "--task", "classify", "--group", "patient")
+    assert "Split by 'patient': 17 to train on, 3 to test on." in text
+    assert len(seen) == 34
+    assert all(name == f"n{int(who[1:]) // 2}" for who, name in seen.items())
+    assert len(set(seen.values())) == 17
+    answers = predict(written(labs(seed=1).drop(columns=["score", "state"]), tmp_path / "new.csv"))
+    assert len(answers) == 40  # whose a new series is, nobody asks
+
+
+def test_a_patient_of_a_wide_table_is_no_channel(tmp_path: Path) -> None:
+    table = visits().pivot_table(index=["who", "when", "patient", "state"], columns="lab", values="x").reset_index()
+    file = written(table, tmp_path / "wide.csv")
+    text = fit(file, "--id", "who", "--time", "when", "--target", "state", "--group", "patient")
+    assert "2 channels" in text
+    assert load(tmp_path / "model").features_.channels == ("k", "na")
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "code", "says"),
+    [
+        (lambda t: t.assign(patient="ann"), (), 1, "40 series of 1 groups cannot be divided"),
+        (lambda t: t.assign(patient=t["patient"].where(t["who"] != "p03")), (), 1, "id 'p03' has none in 'patient'"),
+        (lambda t: t.assign(patient=t["when"].astype(str)), (), 1, "'patient' must be the same in all rows of an id"),
+        (lambda t: t.drop(columns="patient"), (), 2, "has no column 'patient'"),
+        (lambda t: t, ("--group", "who"), 2, "--group and --id both name the column 'who'"),
+    ],
+)
+def test_groups_that_cannot_be(tmp_path: Path, change: Any, options: tuple[str, ...], code: int, says: str) -> None:
+    file = written(change(visits()), tmp_path / "labs.csv")
+    target = ("--target", "state", "--task", "classify", "--out", str(tmp_path / "model"))
+    assert says in refused("fit", str(file), *LONG, *target, "--group", "patient", *options, code=code)

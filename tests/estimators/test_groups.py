@@ -112,7 +112,7 @@ def test_with_a_set_of_ones_own_all_train(parts: Any) -> None:
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        (["ann"] * 24, "no group can be held out of 24 members in 1 groups"),
+        (["ann"] * 24, "24 series of 1 groups cannot be divided by group"),
         (["ann"] * 20, r"groups must have one entry for each of the 24 series; got shape \(20,\)"),
         ([None, *["ann", "bob"] * 11, "cid"], "that of series 0 is missing"),
     ],
