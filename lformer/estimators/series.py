@@ -45,7 +45,7 @@ class _SeriesEstimator(FineTunedEstimator):
     summaries: bool | Literal["auto"] = "auto"
     trees: bool | Literal["auto"] = "auto"
     weight_decay: float = 0.1
-    _to_mix: ClassVar[int] = 200  # validation series that tell with what weight trees are best mixed in
+    _to_mix: ClassVar[int] = 30  # validation series that tell with what weight trees are best mixed in
     _count: int = field(default=0, init=False)  # of the series of the last `fit`; not saved
 
     def _training(self, series: int = 1) -> TrainConfig:
@@ -103,8 +103,8 @@ class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator, SetEst
             does. "auto" if there are ten series for each of these numbers: few series would learn them by heart.
         trees: whether the answer is mixed with that of boosted trees on these summaries and the covariates, with the
             weight that is best on the validation series (`model_.trees.weight`, from 0 to 1), see `lformer.nn.trees`.
-            "auto" if summaries are used and 200 series validate, but not with `streaming`, where a row would take
-            longer, nor with `class_weight`.
+            "auto" if summaries are used and 30 series validate (12 for numbers), but not with `streaming`, where a row
+            would take longer, nor with `class_weight`.
         pretrained: an `LFormerPretrainer` that was fitted on more series, without classes, or the folder of a saved
             one; see `FineTunedEstimator`.
         calibration_fraction: see `CalibratedEstimator`.
