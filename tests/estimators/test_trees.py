@@ -134,12 +134,12 @@ def test_the_score_is_that_of_the_model_with_its_trees(X: Panel, monkeypatch: py
 
 def test_auto_asks_for_series_that_can_tell(X: Panel) -> None:
     y = least(X) < -0.5
-    few = LFormerClassifier(summaries=True, **SMALL).fit(X[:190], y[:190])
+    few = LFormerClassifier(summaries=True, **SMALL).fit(X[:170], y[:170])
     many = LFormerClassifier(summaries=True, **SMALL).fit(X, y)
     stream = LFormerClassifier(summaries=True, streaming=True, **SMALL).fit(X, y)
     assert (few.model_.config.trees, many.model_.config.trees, stream.model_.config.trees) == (0, 200, 0)
     assert (
-        LFormerRegressor(summaries=True, **SMALL).fit(X[:190], least(X)[:190]).model_.config.trees == 200
+        LFormerRegressor(summaries=True, **SMALL).fit(X[:170], least(X)[:170]).model_.config.trees == 200
     )  # a number tells more
     assert LFormerRegressor(summaries=True, **SMALL).fit(X[:70], least(X)[:70]).model_.config.trees == 0
 
