@@ -21,6 +21,8 @@ from lformer.tasks import Task
 
 ROUNDS = 200
 MIXES = np.linspace(0, 1, 11)
+HALF = 0.5  # of the variance, below which a line is nothing to start from
+TINY = 1e-12  # of the squared size of a column, a variance that is rounding
 WORTH = 1.01  # by which factor the loss must be less with waves
 
 
@@ -118,8 +120,49 @@ def _grow(trees: Trees, table: Array, targets: Array, weights: Array, seed: int)
     else:
         for output in range(trees.outputs):
             used = weights[:, output] > 0
-            grown = grow("Regressor", table[used], targets[used, output], weights[used, output], config)
+            some, y, weight = table[used], targets[used, output].astype(np.float64), weights[used, output]
+            line = best_line(some, y, weight)
+            grown = grow("Regressor", some, y - line.at(some), weight, config)
             _fill(trees, grown, [output])
+            trees.base[output] += line.level
+            trees.column[output], trees.slope[output], trees.middle[output] = line.column, line.slope, line.middle
+
+
+class Line(NamedTuple):
+    """Level + slope · (column of a table - middle), where the column has a number."""
+
+    level: float
+    column: int
+    slope: float
+    middle: float
+
+    def at(self, table: Array) -> Array:
+        """(n, W) -> (n,)"""
+        x = table[:, self.column]
+        return np.asarray(self.level + self.slope * np.where(np.isfinite(x), x - self.middle, 0))
+
+
+def best_line(table: Array, y: Array, weight: Array) -> Line:
+    """The line through one column that explains most by least squares; the mean if none explains half of the variance.
+
+    Example:
+        >>> best_line(np.array([[5.0, 1.0], [4.0, 2.0], [5.0, np.nan]]), np.array([10.0, 20.0, 15.0]), np.ones(3))
+        Line(level=15.0, column=1, slope=10.0, middle=1.5)
+    """
+    weight = weight / weight.sum()
+    known = np.isfinite(table)
+    part = weight @ known
+    middle = (weight @ np.where(known, table, 0)) / np.where(part > 0, part, 1)
+    level = float(weight @ y)
+    x, rest = np.where(known, table - middle, 0), y - level
+    spread, together = weight @ x**2, (weight * rest) @ x
+    varies = spread > TINY * (1 + middle**2)
+    slope = np.where(varies, together / np.where(varies, spread, 1), 0)
+    explains = slope * together
+    best = int(np.argmax(explains))
+    if explains[best] < HALF * float(weight @ rest**2):
+        return Line(level, 0, 0.0, 0.0)
+    return Line(level, best, float(slope[best]), float(middle[best]))
 
 
 def _fill(trees: Trees, grown: Any, columns: list[int]) -> None:

@@ -86,7 +86,7 @@ def unsound_trees(tensors: Mapping[str, Tensor], columns: int) -> str:
         tree, _, last = name.rpartition(".")
         if tree.rpartition(".")[2] != "trees":
             continue
-        limit = {"left": tensor.numel(), "right": tensor.numel(), "feature": columns}.get(last)
+        limit = {"left": tensor.numel(), "right": tensor.numel(), "feature": columns, "column": columns}.get(last)
         if limit is not None and bool(((tensor < 0) | (tensor >= limit)).any()):
             return f"{name} leads to something that is not there"
     return ""

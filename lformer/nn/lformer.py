@@ -52,8 +52,8 @@ class LFormerConfig:
         summaries: whether an answer per series also depends on the mean, range and the like of each channel, see
             `SummaryHead`; needs rows="carried".
         trees: rounds of boosted trees on these summaries, with which the answer is mixed, see `Trees`; 0 for none.
-        waves: whether trees also know how fast the best wave of each channel is, and how much of it that explains; not
-            in a causal model, which does not see the end of a series.
+        waves: whether trees also know how fast the best wave of each channel is, and that of its changes, and how much
+            it explains; not in a causal model, which does not see the end of a series.
         series_scale: whether values, and answers in their units, are in units of their own series, see `OwnScale`.
         persistence: "latest", "recent", "line" or "wave" adds the answer to a simple guess in the units of the inputs,
             see `Persistence`; "none" is the paper's.
@@ -511,7 +511,7 @@ class LFormer(nn.Module):
         assert encoded.known is not None
         assert encoded.seen is not None
         last = encoded.known.at(batch.lengths[:, None]).squeeze()
-        found = about_waves(*self.rows.scaled(batch), batch.times) if waves else None
+        found = about_waves(*self.rows.scaled(batch), batch.times, encoded.known.before_rows()) if waves else None
         return table(last, encoded.seen, batch.static, found)
 
     def typical_first(self, dtype: torch.dtype) -> Tensor:

@@ -21,7 +21,7 @@ from lformer.ops.checks import exporting
 FAR = 5.0  # deviations beyond which a value says no more
 FEATURES = 8
 IN_TABLE = 7  # all but whether there were any, which a table says by NaN
-OF_WAVE = 2  # how fast it is, and how much it explains
+OF_WAVES = 4  # of the values and of their changes: how fast the wave is, and how much it explains
 CYCLES = 128  # of a wave in a table at most: heart beats of a minute
 AT_ONCE = 2**21  # numbers of a periodogram
 
@@ -103,7 +103,7 @@ def table(known: Known, seen: Seen, static: Tensor | None, waves: Tensor | None)
     Args:
         known, seen: (B, C) after the last row.
         static: (B, S) covariates.
-        waves: (B, 2 C) from `about_waves`, if they are asked for; the last columns of the table.
+        waves: (B, 4 C) from `about_waves`, if they are asked for; the last columns of the table.
     """
     parts = [torch.where(known.seen > 0, x, torch.nan) for x in about(known, seen)]
     others = (x for x in (static, waves) if x is not None)
@@ -115,25 +115,39 @@ def table_width(channels: int, statics: int, waves: bool) -> int:
 
     Example:
         >>> table_width(3, 1, waves=True), table_width(3, 1, waves=False)
-        (28, 22)
+        (34, 22)
     """
-    return (IN_TABLE + OF_WAVE * waves) * channels + statics
+    return (IN_TABLE + OF_WAVES * waves) * channels + statics
 
 
-def about_waves(values: Tensor, observed: Tensor, times: Tensor) -> Tensor:
-    """(B, 2 C) frequency of the best wave of each channel, per unit of time, and the share of the variance it explains
+def about_waves(values: Tensor, observed: Tensor, times: Tensor, before: Known) -> Tensor:
+    """(B, 4 C) frequency of the best wave of each channel, per unit of time, and the share of the variance it explains;
+    then the same of what changed since the observation before, where a slow drift does not hide a fast wave
 
     NaN where a channel has no wave. A heart rate, a tide, a pulsating star: none of it is in the mean or the range.
+
+    Args:
+        values: (B, L, C), 0 where nothing was observed.
+        observed: (B, L, C) bool, False on padding.
+        times: (B, L) since the start of the series.
+        before: (B, L, C) what was known before each row.
     """
+    follows = observed & torch.isfinite(before.time)
+    changes = torch.where(follows, values - before.latest, 0)
+    return torch.cat([_in_pieces(values, observed, times), _in_pieces(changes, follows, times)], dim=1)
+
+
+def _in_pieces(values: Tensor, observed: Tensor, times: Tensor) -> Tensor:
+    """(B, 2 C), of so many series at a time that memory is bounded"""
     if exporting():  # a number of pieces cannot depend on the data
-        return _about_waves(values, observed, times)
+        return _wave(values, observed, times)
     L, C = values.shape[1:]
     at_once = max(1, AT_ONCE // max(1, L * max(C, cycles_in(L, CYCLES))))
     pieces = zip(*(x.split(at_once) for x in (values, observed, times)), strict=True)
-    return torch.cat([_about_waves(*piece) for piece in pieces])
+    return torch.cat([_wave(*piece) for piece in pieces])
 
 
-def _about_waves(values: Tensor, observed: Tensor, times: Tensor) -> Tensor:
+def _wave(values: Tensor, observed: Tensor, times: Tensor) -> Tensor:
     wave = fit_wave(values, observed, times, line=torch.full_like(values, torch.nan), most=CYCLES)
     pace = torch.where(torch.isnan(wave.share), torch.nan, wave.frequency / wave.span[:, None])
     return torch.cat([pace, wave.share], dim=1)

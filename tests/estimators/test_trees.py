@@ -13,7 +13,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from lformer import LFormerClassifier, LFormerRegressor, Panel, load
 from lformer.estimators import series
 from lformer.estimators.base import _together
-from lformer.estimators.tree_fitting import _fill, _rounded_down
+from lformer.estimators.tree_fitting import _fill, _grow, _rounded_down, best_line
 from lformer.estimators.weights import unsound
 from lformer.evaluate import evaluate
 from lformer.nn.trees import LEAVES, NODES, Trees
@@ -152,6 +152,44 @@ def test_regression_in_its_own_units(X: Panel) -> None:
     assert error < 40
 
 
+def test_trees_of_numbers_start_from_a_line() -> None:
+    """Beyond what they have seen it goes on; where its column says nothing it is at its middle."""
+    rng = np.random.default_rng(5)
+    table = rng.normal(size=(300, 4))
+    table[rng.random(table.shape) < 0.2] = np.nan
+    table[:, 2] = rng.normal(7, 2, 300)
+    table[:5, 2] = np.nan
+    y = np.stack([3 * np.nan_to_num(table[:, 2], nan=7) + (table[:, 0] > 0), rng.normal(size=300)], axis=1)
+    weights = np.ones((300, 2))
+    weights[5:20] = 0
+    y[5:20] = 1e6  # does not count
+    trees = Trees(4, 2, 200)
+    _grow(trees, table, y.astype(np.float32), weights, seed=0)
+    assert trees.column.tolist() == [2, 0]
+    assert float(trees.slope[0]) == pytest.approx(3, abs=0.1)
+    assert float(trees.slope[1]) == 0  # of a number that hangs on no column
+    new = torch.tensor([[1.0, 0.0, 7.0, 0.0], [1.0, 0.0, 107.0, 0.0], [1.0, 0.0, np.nan, 0.0]])
+    near, far, unknown = trees(new)[:, 0].tolist()
+    assert near == pytest.approx(22, abs=0.5)
+    assert far - near == pytest.approx(300, abs=12)
+    assert unknown == pytest.approx(near, abs=1)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-6, 1e9])
+def test_the_best_line_is_that_of_least_squares(scale: float) -> None:
+    rng = np.random.default_rng(6)
+    table = scale * np.column_stack([rng.normal(size=80), np.full(80, 4.0), rng.normal(50, 1, 80), np.full(80, np.nan)])
+    y, weight = 5 * table[:, 2] / scale + rng.normal(size=80), rng.uniform(0.1, 2, 80)
+    line = best_line(table, y, weight)
+    assert line.column == 2
+    slope, level = np.polyfit(table[:, 2], y, 1, w=np.sqrt(weight))
+    assert line.at(table) == pytest.approx(level + slope * table[:, 2], rel=1e-6)
+    flat = best_line(table, rng.normal(size=80), weight)
+    assert flat.slope == 0
+    equal = best_line(table, np.full(80, 3.0), weight)
+    assert equal.at(table) == pytest.approx(3.0)
+
+
 def test_they_know_how_fast_a_wave_is(tmp_path: Path) -> None:
     """A regressor that reads whole series, saved and exported with what it needs for it."""
     X, y = beating(300)
@@ -204,12 +242,12 @@ def test_saved_and_loaded(tmp_path: Path, X: Panel, classifier: LFormerClassifie
 
 
 @pytest.mark.parametrize(
-    ("name", "number"), [("left", NODES * 10**6), ("right", -1), ("feature", 14), ("value", np.nan)]
+    ("name", "number"), [("left", NODES * 10**6), ("right", -1), ("feature", 14), ("column", 14), ("value", np.nan)]
 )
 def test_weights_that_lead_nowhere_are_refused(classifier: LFormerClassifier, name: str, number: float) -> None:
     state = classifier.model_.state_dict()
     assert not unsound(state, classifier.model_.config)
-    state[f"trees.{name}"] = state[f"trees.{name}"].clone().index_fill_(0, torch.tensor([3]), number)
+    state[f"trees.{name}"] = state[f"trees.{name}"].clone().index_fill_(0, torch.tensor([0]), number)
     assert f"trees.{name}" in unsound(state, classifier.model_.config)
 
 
