@@ -23,6 +23,7 @@ ROUNDS = 200
 MIXES = np.linspace(0, 1, 11)
 HALF = 0.5  # of the variance, below which a line is nothing to start from
 TINY = 1e-12  # of the squared size of a column, a variance that is rounding
+MOST_ROWS = 2**22  # of the training part, beyond which waves, some twenty microseconds a row, are not tried
 WORTH = 1.01  # by which factor the loss must be less with waves
 
 
@@ -36,11 +37,12 @@ def fit_trees(model: LFormer, task: Task, splits: Splits[PanelPart], seed: int, 
         Every metric of both together on the validation part.
     """
     model.set_trees(None)
-    some = sampled(splits.validation)
-    learned = _read(model, task, sampled(splits.train), batch_size)
-    asked = _read(model, task, some, batch_size, answered=True)
+    train, some = sampled(splits.train), sampled(splits.validation)
+    waves = not model.config.causal and int(train.panel.lengths.sum()) <= MOST_ROWS
+    learned = _read(model, task, train, batch_size, waves)
+    asked = _read(model, task, some, batch_size, waves, answered=True)
     mixed = _grown(model, learned, asked, seed)
-    if not model.config.causal:
+    if waves:
         other = _grown(model, learned, asked, seed, waves=True)
         mixed = min(mixed, other._replace(loss=other.loss * WORTH), key=lambda found: found.loss)
     model.set_trees(mixed.trees, mixed.waves)
@@ -60,7 +62,7 @@ class Lines(NamedTuple):
     """A line for each series of a part."""
 
     summaries: Tensor  # (n, F) what trees see
-    waves: Tensor  # (n, 2 C) what they may see too; without columns in a causal model
+    waves: Tensor  # (n, 4 C) what they may see too; without columns where they are not tried
     answers: Tensor  # (n, O) of the network, if asked
     targets: Tensor  # (n,) or (n, O)
     weights: Tensor  # likewise
@@ -78,10 +80,9 @@ class Mixed(NamedTuple):
     loss: float
 
 
-def _read(model: LFormer, task: Task, part: PanelPart, batch_size: int, answered: bool = False) -> Lines:
+def _read(model: LFormer, task: Task, part: PanelPart, batch_size: int, waves: bool, answered: bool = False) -> Lines:
     """What trees are told of each series, and what is asked."""
     found: list[Lines] = []
-    waves = not model.config.causal
     for batch in part.batches(batch_size):
         targets, counted = task.encode(targets_of(batch)), all_targets(batch)
         weights = torch.ones(len(batch)) if batch.weights is None else batch.weights

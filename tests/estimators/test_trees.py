@@ -216,6 +216,13 @@ def test_waves_are_asked_for_only_where_they_are_worth_it(X: Panel) -> None:
     assert not LFormerRegressor(summaries=True, **SMALL).fit(X, least(X)).model_.config.waves
 
 
+def test_of_too_many_rows_waves_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    beats, pace = beating(200)
+    monkeypatch.setattr("lformer.estimators.tree_fitting.MOST_ROWS", 1000)
+    model = LFormerRegressor(summaries=True, **SMALL).fit(beats, pace).model_
+    assert (model.config.trees, model.config.waves) == (200, False)
+
+
 def test_one_of_the_members_may_need_waves(X: Panel) -> None:
     beats, pace = beating(200)
     models = [
