@@ -73,10 +73,9 @@ def hold_out_groups(groups: Array, share: float, seed: int, classes: Array | Non
         classes: (n,) of each member, if each must be in the rest.
 
     Example:
-        >>> groups = np.repeat(["a", "b", "c", "d", "e"], 4)
-        >>> rest, held = hold_out_groups(groups, 0.2, seed=0)
-        >>> len(rest), sorted(set(groups[held]) | set(groups[rest])), set(groups[held]) & set(groups[rest])
-        (16, ['a', 'b', 'c', 'd', 'e'], set())
+        >>> rest, held = hold_out_groups(np.array([1, 1, 2, 2, 3, 3, 4, 4]), 0.2, seed=0)
+        >>> held.tolist()
+        [4, 5]
     """
     n, held = len(groups), np.zeros(len(groups), bool)
     names, member = np.unique(groups, return_inverse=True)

@@ -50,7 +50,8 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
         "sealed", "ops", "batch", "parts", "metrics", "allocator", "cuda_graphs", "devices", "nn", "baselines", "data",
         "tasks", "evaluate", "train", "panel", "estimators", "covariates", "splitting", "hiding", "drawing",
     },
-    "cli": {"allocator", "arrays", "sealed", "bench", "data", "doctor", "estimators", "panel", "report"},
+    "cli": {"allocator", "arrays", "sealed", "bench", "data", "doctor", "estimators", "panel", "report", "splitting"},
+    "__main__": {"cli"},
 }  # fmt: skip
 
 
