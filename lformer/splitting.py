@@ -79,13 +79,13 @@ def hold_out_groups(groups: Array, share: float, seed: int, classes: Array | Non
     """
     n, held = len(groups), np.zeros(len(groups), bool)
     names, member = np.unique(groups, return_inverse=True)
-    count = np.zeros(n, np.int64) if classes is None else np.unique(classes, return_inverse=True)[1]
-    every = np.bincount(count) > 0
+    kind = np.zeros(n, np.int64) if classes is None else np.unique(classes, return_inverse=True)[1]
+    every = np.bincount(kind) > 0
     for group in np.random.RandomState(seed).permutation(len(names)):
         if held.sum() >= share * n:
             break
         more = held | (member == group)
-        if 2 * more.sum() <= n and np.array_equal(np.bincount(count[~more], minlength=len(every)) > 0, every):
+        if 2 * more.sum() <= n and np.array_equal(np.bincount(kind[~more], minlength=len(every)) > 0, every):
             held = more
     if not held.any():
         raise ValueError(

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from lformer import LFormerClassifier, LFormerRegressor, Panel, load
+from lformer.baselines.boosting import BoostingConfig, grow
 from lformer.estimators import series
 from lformer.estimators.base import _together
 from lformer.estimators.tree_fitting import _fill, _grow, _rounded_down, best_line
@@ -173,6 +174,12 @@ def test_trees_of_numbers_start_from_a_line() -> None:
     assert near == pytest.approx(22, abs=0.5)
     assert far - near == pytest.approx(300, abs=12)
     assert unknown == pytest.approx(near, abs=1)
+
+
+def test_a_split_for_numbers_looks_at_all_columns_one_for_classes_at_some() -> None:
+    config, table, y = BoostingConfig(inputs=1, outputs=2, max_iter=2), np.eye(60), np.arange(60) % 2
+    shares = [grow(kind, table, y, np.ones(60), config).max_features for kind in ("Classifier", "Regressor")]  # type: ignore[arg-type]
+    assert shares == [0.3, 1.0]
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-6, 1e9])
