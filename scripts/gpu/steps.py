@@ -1,7 +1,7 @@
 """What a training step costs on a GPU: an epoch of `physionet extrapolate` in three ways, its parts, and an ensemble.
 
 LFORMER_DATA=folder python scripts/gpu/steps.py [--epochs 8] [--device auto] [--seed 42] [--series 500]
-    [--member-epochs 6] [--stays 2000]
+    [--member-epochs 6] [--stays 2000] [--only epoch | members]
 
     whole       a step is one graph: gradients, clipping, Adam and the mean of weights; losses are not waited for
     gradients   the graph ends with the gradients, and the rest is launched step by step
@@ -129,23 +129,13 @@ def ensemble(members: int, args: argparse.Namespace) -> dict[str, float]:
     return {"fit": whole, "training": spent[0], "predict": asked, "validation": model.validation_score_}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=8, help="timed ones of each way")
-    parser.add_argument("--warm", type=int, default=4, help="epochs before them, in which steps are recorded")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--seed", type=int, default=42)
-    parser.add_argument("--series", type=int, help="so many of each part of the epoch; all if not given")
-    parser.add_argument("--member-epochs", type=int, default=6, help="of the ensemble")
-    parser.add_argument("--stays", type=int, help="so many for the ensemble; all if not given")
-    args = parser.parse_args()
-    for kind in (LosesToNaiveWarning, ConvergenceWarning, data.PartialDataWarning):
-        warnings.simplefilter("ignore", kind)
+def of_an_epoch(args: argparse.Namespace) -> list[tuple[str, str]]:
+    """The three ways, and the parts of an epoch."""
+    rows: list[tuple[str, str]] = []
     plan = recipe("physionet", "extrapolate", model="lformer")
     splits = data.load("physionet", task="extrapolate", seed=args.seed, **plan.data)
     splits = splits if args.series is None else first_of(splits, args.series)
     config = replace(plan.train, epochs=args.warm + args.epochs, patience=None, device=args.device)
-    rows: list[tuple[str, str]] = [("machine", versions()["machine"])]
     for name in ("whole", "gradients", "gradients, waited for", "eager"):
         chosen = replace(config, replay=name != "eager")
         chosen = replace(chosen, epochs=args.warm + min(3, args.epochs)) if name == "eager" else chosen
@@ -156,6 +146,12 @@ def main() -> None:
         rows.append((f"epoch, {name}", words))
     for name, seconds in parts(plan, splits, config, args.seed, 4).items():
         rows.append((f"  {name}", f"{1e3 * seconds:.1f} ms"))
+    return rows
+
+
+def of_ensembles(args: argparse.Namespace) -> list[tuple[str, str]]:
+    """One member and five."""
+    rows: list[tuple[str, str]] = []
     times = {}
     for members in (1, 1, 5):  # the first compiles kernels
         times[members] = told = ensemble(members, args)
@@ -165,6 +161,27 @@ def main() -> None:
         rows.append((f"mortality, members={members}", words))
     ratio = times[5]["training"] / times[1]["training"]
     rows.append(("five members / one", f"{ratio:.2f} of training, {times[5]['fit'] / times[1]['fit']:.2f} of fit"))
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=8, help="timed ones of each way")
+    parser.add_argument("--warm", type=int, default=4, help="epochs before them, in which steps are recorded")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--series", type=int, help="so many of each part of the epoch; all if not given")
+    parser.add_argument("--member-epochs", type=int, default=6, help="of the ensemble")
+    parser.add_argument("--stays", type=int, help="so many for the ensemble; all if not given")
+    parser.add_argument("--only", choices=("epoch", "members"), help="one half of it")
+    args = parser.parse_args()
+    for kind in (LosesToNaiveWarning, ConvergenceWarning, data.PartialDataWarning):
+        warnings.simplefilter("ignore", kind)
+    rows: list[tuple[str, str]] = [("machine", versions()["machine"])]
+    if args.only != "members":
+        rows += of_an_epoch(args)
+    if args.only != "epoch":
+        rows += of_ensembles(args)
     print(*(f"{name:32} {words}" for name, words in rows), sep="\n")
 
 

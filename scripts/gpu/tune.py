@@ -1,12 +1,13 @@
 """Launch settings of the fused kernels on a GPU: other entries of their tables, tried one by one and then together.
 
-python scripts/gpu/tune.py OUT [--stage compile | time] [--only inference training ...] [--seconds 100] [--workers 14]
+python scripts/gpu/tune.py OUT [--stage compile | time | profile] [--only inference training ...]
+    [--seconds 100] [--workers 14]
 
 A variant is an entry of `LAUNCHES` (`lformer/ops/fused/launch.py`) in the place of the one that is there. All are
 compiled first, in processes that run the work once, so that the GPU is then timed alone. Prints a table of times by
 graph replay, and the time with the fastest entry of every kernel; less than one per cent is noise. `--stage` does one
 half alone; what was compiled is named in OUT/compiled.json, the table is OUT/tune.txt. `--seconds` are those of a
-stage, after which nothing new begins.
+stage, after which nothing new begins. `--stage profile` tells how long each kernel runs as it is, and tries nothing.
 """
 
 from __future__ import annotations
@@ -186,6 +187,29 @@ def search(name: str, known: dict[Any, str], until: float, say: Callable[[str], 
     torch.cuda.empty_cache()
 
 
+def profile(name: str, times: int = 5) -> None:
+    """Microseconds that each kernel takes in one round of the work."""
+    work = WORKS[name]
+    model, batch = prepared(work)
+    for _ in range(3):
+        run_once(model, batch, work)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        for _ in range(times):
+            run_once(model, batch, work)
+    rows = sorted(
+        (event for event in seen.key_averages() if event.device_time_total), key=lambda e: -e.device_time_total
+    )
+    whole = sum(event.device_time_total for event in rows) / times
+    print(
+        f"\n{name}: {1e-3 * whole:.3f} ms in kernels\n| kernel | calls | microseconds | share |",
+        "\n| :-- | --: | --: | --: |",
+        sep="",
+    )
+    for event in rows[:24]:
+        spent = event.device_time_total / times
+        print(f"| {event.key[:70]} | {event.count / times:.0f} | {spent:.1f} | {spent / whole:.1%} |", flush=True)
+
+
 def compile_all(names: list[str], workers: int, until: float, say: Callable[[str], None]) -> dict[Any, str]:
     began, known, asked = time.monotonic(), dict[Any, str](), {}
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
@@ -212,12 +236,18 @@ def compile_all(names: list[str], workers: int, until: float, say: Callable[[str
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("out", type=Path, help="a folder")
-    asked.add_argument("--stage", choices=("compile", "time"), help="one of the two; both if not given")
+    asked.add_argument(
+        "--stage", choices=("compile", "time", "profile"), help="one of them; the first two if not given"
+    )
     asked.add_argument("--only", nargs="+", choices=list(WORKS), default=list(WORKS))
     asked.add_argument("--seconds", type=float, default=100.0)
     asked.add_argument("--workers", type=int, default=14)
     options = asked.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.stage == "profile":
+        for name in options.only:
+            profile(name)
+        return
     began, notes = time.monotonic(), options.out / "compiled.json"
     if options.stage != "time":
         known = compile_all(options.only, options.workers, began + options.seconds, print)
