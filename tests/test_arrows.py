@@ -23,6 +23,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "parts": {"batch", "panel", "covariates"},
     "hiding": {"batch", "panel", "parts"},
     "resident": {"batch", "panel", "parts"},
+    "thinned": {"panel", "parts", "resident"},
     "summaries": {"panel"},
     "metrics": {"batch", "distributions"},
     "cuda_graphs": {"ops", "batch", "draws"},
@@ -36,7 +37,7 @@ ROOMS: dict[str, set[str]] = {  # room: rooms it may import
     "doctor": {"arrays", "panel", "drawing"},
     "train": {
         "arrays", "draws", "sealed", "ops", "batch", "allocator", "panel", "cuda_graphs", "devices", "nn", "parts",
-        "resident", "metrics", "tasks", "evaluate",
+        "resident", "thinned", "metrics", "tasks", "evaluate",
     },
     "estimators": {
         "allocator", "arrays", "distributions", "sealed", "batch", "panel", "parts", "hiding", "scaling", "splitting",

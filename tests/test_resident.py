@@ -13,6 +13,7 @@ from lformer.cuda_graphs import pad_to_bucket
 from lformer.panel.calendar import Calendar
 from lformer.parts import ALONE, PanelPart, Spec, Splits, Turn
 from lformer.resident import CHUNK, ResidentPart, resident_bytes
+from lformer.thinned import ThinnedPart
 from lformer.train import Result, TrainConfig, fit, placing, seeded
 
 ANSWERS: dict[str, Any] = {"series": "series", "rows": "step", "queries": "query"}
@@ -104,6 +105,46 @@ def test_what_is_dropped_must_be_dropped_before() -> None:
         ResidentPart.of(part_of("series"), "cpu").training_shares(8, 0, 0.2)
 
 
+# --- of which observations are dropped ---
+
+
+@pytest.mark.parametrize("at", PLACES)
+@pytest.mark.parametrize("kind", PARTS)
+def test_what_is_dropped_there_is_what_the_part_drops(at: str, kind: str) -> None:
+    part = PARTS[kind](at)
+    there = ThinnedPart(part, "cpu")
+    seen = set()
+    for epoch, size, turn in ((0, 8, ALONE), (1, 8, ALONE), (2, 200, ALONE), (7, 8, (1, 3)), (1, 8, ALONE)):
+        mine = there.training_shares(size, epoch, 0.3, turn)
+        for share, expected in zip(mine, part.training_shares(size, epoch, 0.3, turn), strict=True):
+            assert share.counts == expected.counts
+            assert share.batch.extent == expected.batch.extent
+            assert same(share.batch.to("cpu"), expected.batch)
+            seen.add(id(share.batch.part))
+        whole = zip(there.training_shares(8, epoch), part.training_shares(8, epoch), strict=True)
+        assert all(same(share.batch.to("cpu"), expected.batch) for share, expected in whole)
+    assert len(seen) == 1  # a recorded graph is that of one part
+
+
+def test_epochs_are_shown_in_the_same_memory() -> None:
+    there = ThinnedPart(part_of("series"), "cpu")
+    places = []
+    for epoch in range(3):
+        batch = next(iter(there.training_shares(8, epoch, 0.3))).batch
+        rows = batch.part.rows
+        places.append([t.data_ptr() for t in (rows.place, *rows.flat.values())])
+    assert places[0] == places[1] == places[2]
+
+
+def test_frames_lose_whole_rows() -> None:
+    part = part_of("rows")
+    values = np.random.default_rng(0).random((len(part.panel.times), 3, 3)).astype(np.float32)
+    part = replace(part, panel=replace(part.panel, values=values, observed=None))
+    there = ThinnedPart(part, "cpu")
+    for share, expected in zip(there.training_shares(8, 4, 0.3), part.training_shares(8, 4, 0.3), strict=True):
+        assert same(share.batch.to("cpu"), expected.batch)
+
+
 # --- in training ---
 
 
@@ -122,7 +163,9 @@ def test_a_part_is_placed_where_it_fits(monkeypatch: pytest.MonkeyPatch) -> None
     assert 0.8 * needed < sum(t.nbytes for t in flat) < 1.2 * needed
     monkeypatch.setattr(placing, "free_memory", lambda device: 4 * needed)
     assert isinstance(placing.placed(part, cpu), ResidentPart)
-    assert placing.placed(part, cpu, drop_fraction=0.2) is part
+    assert placing.placed(part, cpu, drop_fraction=0.2) is part  # it would lie there twice
+    monkeypatch.setattr(placing, "free_memory", lambda device: 8 * needed)
+    assert isinstance(placing.placed(part, cpu, drop_fraction=0.2), ThinnedPart)
     monkeypatch.setattr(placing, "free_memory", lambda device: 4 * needed - 4)
     assert placing.placed(part, cpu) is part
 
@@ -145,7 +188,7 @@ def run(at: str, model_changes: dict[str, Any] | None = None, **changes: Any) ->
 
 
 @pytest.mark.parametrize("at", PLACES)
-@pytest.mark.parametrize("changes", [{}, {"precision": "float64"}, {"average": 0.3}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"precision": "float64"}, {"average": 0.3}, {"drop_fraction": 0.2}], ids=str)
 def test_a_run_is_the_same_wherever_its_series_lie(
     at: str, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ from lformer.estimators.eval_set import joined, named
 from lformer.estimators.features import Features
 from lformer.estimators.hub import HubMixin
 from lformer.estimators.inputs import Groups, as_panel, check_width
+from lformer.estimators.meanwhile import Later, meanwhile
 from lformer.estimators.members import Member, StoppedError, each_on_its_cores, train_members
 from lformer.estimators.naive import Naive, fit_naive, warn_if_it_loses
 from lformer.estimators.starting import start_from
@@ -236,20 +237,24 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
                 start_from(model, members_of(before.model_), n)
                 training = replace(training, clock="kept")
             members.append(Member(model, splits, training, seed + n))
-        try:
-            results = train_members(members, task, shown=bool(self.verbose))
-        except StoppedError as stopped:
-            raise self._interrupted(stopped) from None
-        first, mark = members[0], count > 1
-        self.history_ = [({"member": n} if mark else {}) | row for n, one in enumerate(results) for row in one.history]
-        self.n_iter_ = max(result.epochs for result in results)
-        name, history = type(self).__name__, results[0].history
-        self.unfinished_ = warn_if_unfinished(name, task, history, first.training.epochs)
-        self._naive = fit_naive(task, first.splits, scale, self.batch_size)
-        self.naive_, self.naive_score_ = self._naive.name, self._naive.score
-        scores = each_on_its_cores(
-            lambda n: self._finish(members[n], task, results[n].validation[task.monitor]), len(members)
-        )  # fmt: skip
+        device = choose(self.device)
+        with meanwhile(device) as later:
+            naive = later(lambda: fit_naive(task, members[0].splits, scale, self.batch_size))
+            beside = [self._beside(member, task, later) for member in members]
+            try:
+                results = train_members(members, task, shown=bool(self.verbose))
+            except StoppedError as stopped:
+                raise self._interrupted(stopped) from None
+            first, mark = members[0], count > 1
+            self.history_ = [
+                ({"member": n} if mark else {}) | row for n, one in enumerate(results) for row in one.history
+            ]
+            self.n_iter_ = max(result.epochs for result in results)
+            name, history = type(self).__name__, results[0].history
+            self.unfinished_ = warn_if_unfinished(name, task, history, first.training.epochs)
+            self._naive = naive()
+            self.naive_, self.naive_score_ = self._naive.name, self._naive.score
+            scores = each_on_its_cores(lambda n: beside[n](results[n].validation[task.monitor]), len(members))
         self.model_ = _together([member.model for member in members])
         self.validation_score_ = scores[0]
         self.loses_ = warn_if_it_loses(name, task, self.validation_score_, self.naive_, self.naive_score_)
@@ -377,9 +382,10 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     def _begin(self, model: LFormer, task: Task, splits: Splits[PanelPart]) -> None:
         """What is done with a new model before it is trained."""
 
-    def _finish(self, member: Member, task: Task, score: float) -> float:
-        """What is done with a trained model and its score on the validation series, which may become another."""
-        return score
+    def _beside(self, member: Member, task: Task, later: Later) -> Callable[[float], float]:
+        """What is done beside the training of a model, and then with it and its score on the validation series, which
+        may become another."""
+        return lambda score: score
 
     def _config(self, task: Task) -> LFormerConfig:
         return LFormerConfig(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -17,19 +18,21 @@ from lformer.estimators.base import all_or_nothing, mean_and_deviation
 from lformer.estimators.calibrating import Told
 from lformer.estimators.class_sets import SetEstimator, class_scores
 from lformer.estimators.classes import ClassSettings
+from lformer.estimators.devices import choose
 from lformer.estimators.eval_set import Part, codes
 from lformer.estimators.fine_tuning import FineTunedEstimator
 from lformer.estimators.inputs import as_panel, goes_by_id, series_groups, series_weights
 from lformer.estimators.intervals import TargetEstimator
+from lformer.estimators.meanwhile import Later
 from lformer.estimators.members import Member
-from lformer.estimators.tree_fitting import fit_trees
+from lformer.estimators.tree_fitting import TreesBeside
 from lformer.nn import LFormerConfig
 from lformer.nn.summaries import FEATURES
 from lformer.panel import Array, Panel
 from lformer.parts import Targets
 from lformer.scaling import Scale
 from lformer.tasks import Task
-from lformer.train import TrainConfig
+from lformer.train import TrainConfig, rounding
 
 PER_SUMMARY = 10  # series for each summary number, so that none is learned by heart
 CLASSES_TO_MIX = 200  # validation series whose classes tell with what weight trees are best mixed in
@@ -72,14 +75,25 @@ class _SeriesEstimator(FineTunedEstimator):
             raise ValueError("trees=True needs summaries=True, and uncertainty=None: trees say one number each.")
         return possible
 
-    def _finish(self, member: Member, task: Task, score: float) -> float:
+    def _beside(self, member: Member, task: Task, later: Later) -> Callable[[float], float]:
         wanted = self._can_have_trees(member.model.config) and self.trees is not False
         if wanted and self.trees == "auto":
             enough = len(member.splits.validation) >= self._to_mix
             wanted = enough and not self.streaming and getattr(self, "class_weight", None) is None
         if not wanted:
-            return score
-        return fit_trees(member.model.cpu().eval(), task, member.splits, member.seed, self.batch_size)[task.monitor]
+            return super()._beside(member, task, later)
+        device = choose(self.device)
+        trees = TreesBeside(member.model, task, member.splits, member.seed, self.batch_size, device)
+        if device.type != "cpu":
+            _ = trees.told  # while the GPU has no other work
+        grown = later(lambda: trees.grown)
+
+        def finished(score: float) -> float:
+            grown()
+            with rounding(member.training):
+                return trees.mix()[task.monitor]
+
+        return finished
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -1,7 +1,10 @@
-"""Boosted trees beside a trained network: fitted to the training series, weighed by the validation series."""
+"""Boosted trees beside a network: fitted to the training series, weighed by the validation series."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from copy import deepcopy
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lformer.baselines.boosting import LEAST, BoostingConfig, grow
+from lformer.batch import IrregularBatch
+from lformer.estimators.devices import series_at_once
 from lformer.evaluate import evaluate, finish
 from lformer.metrics import all_targets, targets_of
 from lformer.nn import LFormer
@@ -27,43 +32,11 @@ MOST_ROWS = 2**22  # of the training part, beyond which waves, some twenty micro
 WORTH = 1.01  # by which factor the loss must be less with waves
 
 
-@torch.no_grad()
-def fit_trees(model: LFormer, task: Task, splits: Splits[PanelPart], seed: int, batch_size: int) -> dict[str, float]:
-    """Fit trees to the training part, and mix them in with the weight that is best on the validation part.
-
-    What they are told of waves takes its time in every prediction, so it must be worth it there.
-
-    Returns:
-        Every metric of both together on the validation part.
-    """
-    model.set_trees(None)
-    train, some = sampled(splits.train), sampled(splits.validation)
-    waves = not model.config.causal and int(train.panel.lengths.sum()) <= MOST_ROWS
-    learned = _read(model, task, train, batch_size, waves)
-    asked = _read(model, task, some, batch_size, waves, answered=True)
-    mixed = _grown(model, learned, asked, seed)
-    if waves:
-        other = _grown(model, learned, asked, seed, waves=True)
-        mixed = min(mixed, other._replace(loss=other.loss * WORTH), key=lambda found: found.loss)
-    model.set_trees(mixed.trees, mixed.waves)
-    if some is not splits.validation:
-        return evaluate(model, task, splits.validation, batch_size)
-    told = iter(mixed.trees.mix(asked.answers, asked.table(mixed.waves)).split(batch_size))  # what it would say again
-    return finish(
-        task,
-        [
-            {name: task.collect(name, answer, batch) for name in task.metrics}
-            for batch, answer in zip(some.batches(batch_size), told, strict=True)
-        ],
-    )
-
-
 class Lines(NamedTuple):
     """A line for each series of a part."""
 
     summaries: Tensor  # (n, F) what trees see
     waves: Tensor  # (n, 4 C) what they may see too; without columns where they are not tried
-    answers: Tensor  # (n, O) of the network, if asked
     targets: Tensor  # (n,) or (n, O)
     weights: Tensor  # likewise
 
@@ -72,37 +45,112 @@ class Lines(NamedTuple):
         return torch.cat([self.summaries, self.waves], dim=1) if waves else self.summaries
 
 
-class Mixed(NamedTuple):
-    """Trees with the weight that is best on the validation part, and the loss with it."""
+class Told(NamedTuple):
+    """What trees know of the series that they grow on, and of those that weigh them."""
+
+    learned: Lines
+    asked: Lines
+
+
+class Grown(NamedTuple):
+    """Trees that have grown, and what they say of the validation part."""
 
     trees: Trees
     waves: bool
-    loss: float
+    answers: Tensor  # (n, O)
 
 
-def _read(model: LFormer, task: Task, part: PanelPart, batch_size: int, waves: bool, answered: bool = False) -> Lines:
-    """What trees are told of each series, and what is asked."""
-    found: list[Lines] = []
-    for batch in part.batches(batch_size):
-        targets, counted = task.encode(targets_of(batch)), all_targets(batch)
-        weights = torch.ones(len(batch)) if batch.weights is None else batch.weights
-        weights = counted * weights.reshape(-1, *[1] * (counted.ndim - 1))
-        answer = model(batch) if answered else torch.empty(len(batch), 0)
-        table = model.summary_table(batch, waves)
+class TreesBeside:
+    """Boosted trees beside one network: read what they are told, grow them, mix them in.
+
+    Only the last of these needs a trained network. What trees are told of waves takes its time in every prediction, so
+    it must be worth it there.
+
+    Args:
+        model: what is trained, or will be; on the CPU.
+        task: what is asked.
+        splits: trees grow on the training part, and are weighed on the validation part.
+        seed: of the trees.
+        batch_size: series at a time, on a CPU.
+        device: where tables are read and the network answers.
+    """
+
+    def __init__(
+        self, model: LFormer, task: Task, splits: Splits[PanelPart], seed: int, batch_size: int, device: torch.device
+    ) -> None:
+        self.model, self.task, self.splits, self.seed = model, task, splits, seed
+        self.batch_size, self.device = batch_size, device
+        self.train, self.some = sampled(splits.train), sampled(splits.validation)
+        self.waves = not model.config.causal and int(self.train.panel.lengths.sum()) <= MOST_ROWS
+
+    @cached_property
+    @torch.no_grad()
+    def told(self) -> Told:
+        """What trees are told of both parts; no weight of the network has a say in it."""
+        model = self._there()
+        return Told(self._lines(model, self.train), self._lines(model, self.some))
+
+    @cached_property
+    @torch.no_grad()
+    def grown(self) -> list[Grown]:
+        """Trees without waves and, if these are tried, trees with them."""
+        return [self._grown(waves) for waves in ((False, True) if self.waves else (False,))]
+
+    @torch.no_grad()
+    def mix(self) -> dict[str, float]:
+        """Mix the best of the trees into the network, with the weight that is best on the validation part.
+
+        Returns:
+            Every metric of both together on the validation part.
+        """
+        model, task, asked = self.model.eval(), self.task, self.told.asked
+        model.set_trees(None)
+        there = self._there()
+        answers = torch.cat([there(batch.to(self.device)).cpu() for batch in self._batches(self.some)])
+        losses = []
+        for found in self.grown:
+            mixed = (torch.lerp(answers, found.answers, mix) for mix in MIXES.tolist())
+            weighed = [_loss(answer, asked.targets, asked.weights) for answer in mixed]
+            found.trees.weight.fill_(MIXES[int(np.argmin(weighed))])
+            losses.append(min(weighed) * (WORTH if found.waves else 1))
+        best = self.grown[int(np.argmin(losses))]
+        model.set_trees(best.trees, best.waves)
+        if self.some is not self.splits.validation:
+            return evaluate(model, task, self.splits.validation, self.batch_size)
+        said = iter(torch.lerp(answers, best.answers, best.trees.weight).split(self.batch_size))
+        return finish(
+            task,
+            [
+                {name: task.collect(name, answer, batch) for name in task.metrics}
+                for batch, answer in zip(self.some.batches(self.batch_size), said, strict=True)
+            ],
+        )
+
+    def _there(self) -> LFormer:
+        """The model where it answers."""
+        return self.model if self.device.type == "cpu" else deepcopy(self.model).to(self.device).eval()
+
+    def _batches(self, part: PanelPart) -> Iterator[IrregularBatch]:
+        """Of all series, shortest first."""
+        return part.batches(series_at_once(part, self.device, self.batch_size))
+
+    def _lines(self, model: LFormer, part: PanelPart) -> Lines:
+        found: list[Lines] = []
         width = table_width(model.config.inputs, model.config.statics, waves=False)
-        found.append(Lines(table[:, :width], table[:, width:], answer, targets, weights))
-    return Lines(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+        for batch in self._batches(part):
+            targets, counted = self.task.encode(targets_of(batch)), all_targets(batch)
+            weights = torch.ones(len(batch)) if batch.weights is None else batch.weights
+            weights = counted * weights.reshape(-1, *[1] * (counted.ndim - 1))
+            table = model.summary_table(batch.to(self.device), self.waves).cpu()
+            found.append(Lines(table[:, :width], table[:, width:], targets, weights))
+        return Lines(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
-
-def _grown(model: LFormer, learned: Lines, asked: Lines, seed: int, waves: bool = False) -> Mixed:
-    """Trees that have grown, mixed with the network as the validation part says."""
-    trees = model.new_trees(ROUNDS, waves)
-    assert trees is not None
-    _grow(trees, learned.table(waves).double().numpy(), learned.targets.numpy(), learned.weights.numpy(), seed)
-    others = trees(asked.table(waves))
-    losses = [_loss(torch.lerp(asked.answers, others, mix), asked.targets, asked.weights) for mix in MIXES.tolist()]
-    trees.weight.fill_(MIXES[int(np.argmin(losses))])
-    return Mixed(trees, waves, min(losses))
+    def _grown(self, waves: bool) -> Grown:
+        trees, learned = self.model.new_trees(ROUNDS, waves), self.told.learned
+        assert trees is not None
+        table = learned.table(waves).double().numpy()
+        _grow(trees, table, learned.targets.numpy(), learned.weights.numpy(), self.seed)
+        return Grown(trees, waves, trees(self.told.asked.table(waves)))
 
 
 def _grow(trees: Trees, table: Array, targets: Array, weights: Array, seed: int) -> None:

@@ -44,9 +44,18 @@ def drop_observations(
         >>> len(left.times) < 100 and bool(left.observed.any())
         True
     """
+    panel = panel.compact()
+    left, kept = what_is_left(panel, fraction, rng, keep_rows=keep_rows)
+    shown = replace(panel, values=np.where(left, panel.values, 0), observed=left)
+    return shown if kept is None else without_rows(shown, ~kept)
+
+
+def what_is_left(
+    panel: Panel, fraction: float, rng: np.random.Generator | OwnNumbers, *, keep_rows: bool = False
+) -> tuple[Array, Array | None]:
+    """What `drop_observations` leaves of a compact panel: observations (N, *C) and rows (N,), bool; None for all."""
     if not 0 <= fraction <= 1:
         raise ValueError(f"fraction must lie between 0 and 1; got {fraction}.")
-    panel = panel.compact()
     observed = np.ones(panel.values.shape, bool) if panel.observed is None else panel.observed
     owner = np.repeat(np.arange(len(panel)), panel.lengths)
     draw = rng if isinstance(rng, OwnNumbers) else _OneStream(rng, len(panel))
@@ -56,12 +65,11 @@ def drop_observations(
         channels = draw.of_series(*observed.shape[1:]) < fraction
         dropped = dropped | channels[owner] | (draw.of_rows(panel.lengths, *observed.shape[1:]) < fraction)
     left = observed & ~dropped
-    shown = replace(panel, values=np.where(left, panel.values, 0), observed=left)
     if keep_rows:
-        return shown
-    empty: Array = np.logical_not(left.any(axis=tuple(range(1, left.ndim))))
-    empty[panel.first[panel.lengths > 0]] = False
-    return without_rows(shown, empty)
+        return left, None
+    kept: Array = np.asarray(left.any(axis=tuple(range(1, left.ndim))))
+    kept[panel.first[panel.lengths > 0]] = True
+    return left, kept
 
 
 class _OneStream:

@@ -8,6 +8,7 @@ import torch
 
 from lformer.parts import DealingPart, PanelPart, Part
 from lformer.resident import ResidentPart, resident_bytes
+from lformer.thinned import ThinnedPart, can_be_thinned
 
 _one_by_one = Lock()  # runs in other threads must not count on the same free memory
 SHARE = 0.25  # of the free memory of a GPU that one part may take; on its way there it takes twice as much
@@ -17,14 +18,18 @@ def placed(part: Part, device: torch.device, drop_fraction: float = 0.0) -> Part
     """The part on the device, where its batches are then gathered, or the part itself.
 
     It stays where it is on a device other than CUDA, if it is too large, and if its batches are not those of a plain
-    `PanelPart`: where observations are dropped or hidden, other ones in every epoch, series are no longer the rows that
-    lie on the device.
+    `PanelPart`: where observations are hidden, other ones in every epoch, series are no longer the rows that lie on the
+    device. Where they are dropped the rows lie there twice, as they are and as an epoch shows them.
     """
-    if not isinstance(part, PanelPart) or type(part) is not PanelPart or drop_fraction or not len(part):
+    if not isinstance(part, PanelPart) or type(part) is not PanelPart or not len(part):
+        return part
+    if drop_fraction and not can_be_thinned(part):
         return part
     with _one_by_one:
-        fits = resident_bytes(part) <= SHARE * free_memory(device)
-        return ResidentPart.of(part, device) if fits else part
+        times = 2 if drop_fraction else 1
+        if times * resident_bytes(part) > SHARE * free_memory(device):
+            return part
+        return ThinnedPart(part, device) if drop_fraction else ResidentPart.of(part, device)
 
 
 def free_memory(device: torch.device) -> int:

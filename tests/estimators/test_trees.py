@@ -12,9 +12,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 from lformer import LFormerClassifier, LFormerRegressor, Panel, load
 from lformer.baselines.boosting import BoostingConfig, grow
-from lformer.estimators import series
 from lformer.estimators.base import _together
-from lformer.estimators.tree_fitting import _fill, _grow, _rounded_down, best_line
+from lformer.estimators.tree_fitting import TreesBeside, _fill, _grow, _rounded_down, best_line
 from lformer.estimators.weights import unsound
 from lformer.evaluate import evaluate
 from lformer.nn.trees import LEAVES, NODES, Trees
@@ -118,15 +117,15 @@ def test_the_weight_is_the_best_on_the_validation_series(X: Panel) -> None:
 
 def test_the_score_is_that_of_the_model_with_its_trees(X: Panel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though nobody asks the network again."""
-    real, seen = series.fit_trees, []
+    real, seen = TreesBeside.mix, []
 
-    def watched(model: Any, task: Any, splits: Any, seed: int, batch_size: int) -> dict[str, float]:
-        told = real(model, task, splits, seed, batch_size)
-        assert told == pytest.approx(evaluate(model, task, splits.validation, batch_size), rel=1e-6)
-        seen.append(told[task.monitor])
+    def watched(self: TreesBeside) -> dict[str, float]:
+        told = real(self)
+        assert told == pytest.approx(evaluate(self.model, self.task, self.splits.validation, self.batch_size), rel=1e-6)
+        seen.append(told[self.task.monitor])
         return told
 
-    monkeypatch.setattr(series, "fit_trees", watched)
+    monkeypatch.setattr(TreesBeside, "mix", watched)
     for kind, y in ((LFormerClassifier, least(X) < -0.5), (LFormerRegressor, least(X))):
         seen.clear()
         model = kind(summaries=True, trees=True, **SMALL).fit(X, y)
