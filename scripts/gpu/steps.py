@@ -11,7 +11,7 @@ Of each, seconds of an epoch, the median of those after the warm-up, and the las
 `gradients, waited for` also waits for the loss of every step, as a loop that calls `loss.item()` does. The parts of an
 epoch are timed one by one, the device waited for at the end of each; `launch` is what the processor needs for the steps
 of an epoch if it does not wait. Then seconds of `LFormerClassifier` on PhysioNet's mortality with one member and with
-five, for a fixed number of epochs, and of the parts of such a fit. A table comes last. A smoke test on a CPU:
+five, and of the parts of such a fit. A table comes last. A smoke test on a CPU:
 `--epochs 1 --warm 1 --series 200 --device cpu --member-epochs 1 --stays 200`.
 """
 
@@ -116,8 +116,8 @@ def ensemble(members: int, args: argparse.Namespace) -> dict[str, float]:
     began = time.perf_counter()
     try:
         model = LFormerClassifier(
-            members=members, max_epochs=args.member_epochs, patience=None, random_state=args.seed,
-            device="cpu" if args.device == "cpu" else "auto",
+            members=members, random_state=args.seed, device="cpu" if args.device == "cpu" else "auto",
+            **({"max_epochs": args.member_epochs, "patience": None} if args.member_epochs else {}),
         ).fit(known.panel, known.died)  # fmt: skip
     finally:
         estimators.train_members = real
@@ -171,7 +171,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--series", type=int, help="so many of each part of the epoch; all if not given")
-    parser.add_argument("--member-epochs", type=int, default=6, help="of the ensemble")
+    parser.add_argument("--member-epochs", type=int, help="of the ensemble; as many as the defaults say if not given")
     parser.add_argument("--stays", type=int, help="so many for the ensemble; all if not given")
     parser.add_argument("--only", choices=("epoch", "members"), help="one half of it")
     args = parser.parse_args()
