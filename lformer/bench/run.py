@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +143,7 @@ def _run(
     training = replace(plan.train, **changes)
     if cell.epochs is not None:
         training = replace(training, epochs=min(cell.epochs, training.epochs))
-    config = plan.config(splits.spec)
+    config = _with_seed(plan.config(splits.spec), cell.seed)
     with train.seeded(cell.seed):
         model = build(cell.model, config)
     at_once = isinstance(model, FittedAtOnce)
@@ -189,6 +189,11 @@ def _run(
             "epochs": result.epochs, "history": result.history, "series_per_second": rate,
         }  # fmt: skip
     return record | {"seconds": round(time.perf_counter() - began, 2), "peak_bytes": peak_bytes()}
+
+
+def _with_seed(config: Any, seed: int) -> Any:
+    """The configuration, with the seed of the cell if the model draws its random numbers from one of its own."""
+    return replace(config, random_state=seed) if "random_state" in {field.name for field in fields(config)} else config
 
 
 @contextmanager

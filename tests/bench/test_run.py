@@ -595,7 +595,9 @@ def test_a_new_data_set_reaches_a_table_with_nothing_but_its_line_in_the_registr
     result = call("data", "pack", "toy", str(tmp_path / "toy-all.txt"))
     assert result.exit_code == 0, result.output
     for cell in grid.cells(datasets=["toy"], models=["lformer", "gru", "boosting"], seeds=[42]):
-        run(replace(cell, epochs=1), tmp_path / "records", device="cpu", progress=False)
+        record = run(replace(cell, epochs=1), tmp_path / "records", device="cpu", progress=False)
+        assert record["config"]["model"].get("random_state", 42) == 42  # what draws by a seed of its own has the cell's
+    assert "random_state" in record["config"]["model"]  # boosting
     (table,) = tables.result_tables(records.read_all(tmp_path / "records"))
     (line,) = [x for x in table.lines if x.measure.dataset == "toy"]
     assert line.metric == "accuracy ↑ (%)"
