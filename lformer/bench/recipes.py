@@ -225,7 +225,7 @@ BEST: dict[tuple[str, str], Changes] = {
     ("physionet", "classify"): Changes(
         model={
             "rows": "carried", "pooling": "mean_last_max", "embedder": "mlp", "embedder_layers": 1, "head_layers": 0,
-            "dropout": 0.2,
+            "dropout": 0.2, "summaries": True, "trees": 200,
         },
         train={**FALLING_RATE, "lr": 1e-3, "batch_size": 64, "epochs": 8, "drop_fraction": 0.2},
         data={"resolution": "minute"},

@@ -29,6 +29,7 @@ from lformer.bench.recipes import recipe
 from lformer.bench.records import Cell, Record, Trial
 from lformer.devices import choose, device_of
 from lformer.evaluate import evaluate
+from lformer.nn import LFormer
 from lformer.ops.checks import skip_value_checks
 from lformer.train import Report, Result, checkpoint
 
@@ -171,9 +172,7 @@ def _run(
             result = fit_at_once(model, task, splits)
         else:
             with _watched(record, folder, began, changes["time_limit"], abandon):
-                result = train.fit(
-                    model, task, splits, training, seed=cell.seed, folder=folder, progress=progress, report=report
-                )
+                result = _train(model, task, splits, training, cell.seed, folder, progress, report)
     except (torch.OutOfMemoryError, MemoryError) as error:
         record |= {"status": "OOM", "error": str(error)}
     except (train.TimeLimitError, train.DivergedError) as error:
@@ -219,6 +218,32 @@ def _watched(
         yield
     finally:
         timer.cancel()
+
+
+def _train(
+    model: nn.Module,
+    task: tasks.Task,
+    splits: data.Splits[Any],
+    training: train.TrainConfig,
+    seed: int,
+    folder: Path,
+    progress: bool,
+    report: Report | None,
+) -> Result:
+    """Train a network and, if its configuration has trees, blend in trees as `LFormerClassifier` does."""
+    rounds = model.config.trees if isinstance(model, LFormer) else 0
+    if isinstance(model, LFormer):
+        model.set_trees(None)  # they are grown below; the network trains without them
+    result = train.fit(model, task, splits, training, seed=seed, folder=folder, progress=progress, report=report)
+    if not rounds:
+        return result
+    from lformer.estimators.tree_fitting import TreesBeside  # needs scikit-learn, which the speed benchmark does not
+
+    assert isinstance(model, LFormer)
+    trees = TreesBeside(model.cpu(), task, splits, seed, training.batch_size, choose(training.device), rounds)
+    with train.rounding(training):
+        validation = trees.mix()
+        return replace(result, validation=validation, metrics=evaluate(model, task, splits.test, training.batch_size))
 
 
 def fit_at_once(model: FittedAtOnce, task: tasks.Task, splits: data.Splits[Any]) -> Result:

@@ -73,12 +73,20 @@ class TreesBeside:
         seed: of the trees.
         batch_size: series at a time, on a CPU.
         device: where tables are read and the network answers.
+        rounds: how many trees for each output.
     """
 
     def __init__(
-        self, model: LFormer, task: Task, splits: Splits[PanelPart], seed: int, batch_size: int, device: torch.device
+        self,
+        model: LFormer,
+        task: Task,
+        splits: Splits[PanelPart],
+        seed: int,
+        batch_size: int,
+        device: torch.device,
+        rounds: int = ROUNDS,
     ) -> None:
-        self.model, self.task, self.splits, self.seed = model, task, splits, seed
+        self.model, self.task, self.splits, self.seed, self.rounds = model, task, splits, seed, rounds
         self.batch_size, self.device = batch_size, device
         self.train, self.some = sampled(splits.train), sampled(splits.validation)
         self.waves = not model.config.causal and int(self.train.panel.lengths.sum()) <= MOST_ROWS
@@ -146,7 +154,7 @@ class TreesBeside:
         return Lines(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
     def _grown(self, waves: bool) -> Grown:
-        trees, learned = self.model.new_trees(ROUNDS, waves), self.told.learned
+        trees, learned = self.model.new_trees(self.rounds, waves), self.told.learned
         assert trees is not None
         table = learned.table(waves).double().numpy()
         _grow(trees, table, learned.targets.numpy(), learned.weights.numpy(), self.seed)
