@@ -36,6 +36,7 @@ class BoostingConfig(TabularConfig):
         learning_rate, max_iter, max_leaf_nodes, l2_regularization, random_state: see
             `sklearn.ensemble.HistGradientBoostingClassifier`.
         max_features: likewise; if None, a split for the classes of series looks at 0.3 of them, any other at all.
+        max_depth: of each tree; None for no limit.
         min_samples_leaf: at most; a twentieth of the lines where they are few.
 
     Example:
@@ -49,6 +50,7 @@ class BoostingConfig(TabularConfig):
     min_samples_leaf: int | None = None
     l2_regularization: float | None = None
     max_features: float | None = None
+    max_depth: int | None = None
     random_state: int = 0
 
     def __post_init__(self) -> None:
@@ -95,6 +97,7 @@ def grow(
         learning_rate=config.learning_rate,
         max_iter=config.max_iter,
         max_leaf_nodes=config.max_leaf_nodes,
+        max_depth=config.max_depth,
         min_samples_leaf=max(1, min(config.min_samples_leaf, len(y) // 20)),
         l2_regularization=config.l2_regularization,
         max_features=share if config.max_features is None else config.max_features,

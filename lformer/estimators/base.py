@@ -1,4 +1,4 @@
-"""What the estimators share: scikit-learn's manners outside, the one trainer inside."""
+"""What all estimators share: the scikit-learn interface, and training by the common trainer."""
 
 from __future__ import annotations
 
@@ -49,11 +49,14 @@ if TYPE_CHECKING:
     from lformer.estimators.stream import Stream
     from lformer.estimators.streams import Late, Streams
 
-NEIGHBOURS, FEW_CHANNELS = 4, 16  # how many a row shows, of up to how many channels, if nobody says
+NEIGHBOURS, FEW_CHANNELS = 4, 16  # neighbours="auto": this many, for up to this many channels
 
 
 class InterruptedFit(KeyboardInterrupt):
-    """Ctrl-C in `fit`. `estimator` is a fitted copy with the best weights so far; None if there were none yet."""
+    """Raised when Ctrl-C interrupts `fit`.
+
+    `estimator` is a fitted copy with the best weights so far, or None if no epoch was completed.
+    """
 
     def __init__(self, message: str, estimator: LFormerEstimator | None) -> None:
         super().__init__(message)
@@ -65,9 +68,9 @@ P = ParamSpec("P")
 
 
 def all_or_nothing(fit: Callable[Concatenate[E, P], E]) -> Callable[Concatenate[E, P], E]:
-    """A `fit` that works on a copy, which the estimator becomes at the end; an error or Ctrl-C leaves it as it was.
+    """Decorate `fit` to work on a copy, so that an error or Ctrl-C leaves the estimator as it was.
 
-    Series that are held out for calibration are taken away before and used after it.
+    Series held out for calibration are removed before fitting and used after it.
     """
 
     @wraps(fit)
@@ -75,9 +78,9 @@ def all_or_nothing(fit: Callable[Concatenate[E, P], E]) -> Callable[Concatenate[
         fitted = copy(self)
         given: Any = args, kwargs
         (args, kwargs), held = fitted._hold_out(fit, *given)
-        fit(fitted, *args, **kwargs)  # from here, as warnings point at whoever called `fit`
+        fit(fitted, *args, **kwargs)  # called from here, so that the stacklevel of warnings points at the user's call
         fitted._calibrate_on(held)
-        self.__dict__.update(fitted.__dict__)  # one step: no signal is handled within it
+        self.__dict__.update(fitted.__dict__)  # atomic: no signal is handled in between
         return self
 
     return whole
@@ -85,58 +88,65 @@ def all_or_nothing(fit: Callable[Concatenate[E, P], E]) -> Callable[Concatenate[
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
-    """Constructor arguments of every estimator; they are stored and nothing else, `fit` checks them.
+    """Base class of all estimators, with the constructor arguments that they share.
 
-    They are declared once, as fields: estimators below add their own, and change defaults.
+    As in scikit-learn, the constructor only stores its arguments, and `fit` validates them. Subclasses add arguments of
+    their own and change some defaults.
 
-    After `fit`, `validation_score_` is the metric that chose the epoch, on the validation series, and `naive_score_`
-    that of `naive_`, the best of what one would try first: boosting on summary features for answers per series, the
-    latest value, mean and the like for forecasts. If the model loses, `fit` warns.
+    After `fit`, `validation_score_` is the metric by which the epoch was selected, computed on the validation series.
+    `naive_score_` is the same metric for `naive_`, the best of a few simple baselines: gradient-boosted trees on
+    summary features if there is one prediction per series, the latest value, the mean and the like for forecasts. If a
+    baseline is better than the model, `fit` warns.
 
     Args:
         width, depth, heads: size of the model.
-        dropout: in training, share of the numbers inside the model that are set to 0. "auto", of the two regressors
-            alone, is 0 without `uncertainty`, as it makes numbers less precise; with it 0.2 of series, 0.1 of rows, as
-            models without dropout are too sure.
-        members: models trained apart, each with its own validation part, that answer together by their mean. Five cost
-            five times as much, shared among the cores of a CPU or side by side on a GPU, and are nearly always better
-            than one. "auto" is 3 for fewer than 100 series (of an `LFormerPointClassifier` 2,000), and 1 for more, for
-            streams, and if `max_epochs` is given.
-        lr: largest learning rate; it rises to this, then falls to 0 by the end of training.
-        batch_size: series per step; at most a third of the training series.
-        max_epochs: passes over the training series. None counts in steps: about 1,000 for few series, which are then
-            gone through several times per epoch, 2,500 for many, and never fewer than three passes.
-        weight_decay: of AdamW.
-        neighbours: a row also shows what each channel did at so many moments before and after it, a typical interval
-            apart, which lets the model see shapes; 0 shows none. "auto" is 4 for up to 16 channels, else 0.
-        patience: epochs without a better validation metric before training stops; None never stops early.
-        validation_fraction: share of the training series held out to choose the epoch; if they are fewer than 30, and
-            `max_epochs` is None, an epoch of the second half. With `fit(..., groups=)` they are all series of some of
-            the subjects, with `fit(..., eval_set=)` none is held out.
-        streaming: build a causal model whose gate looks back only, which `stream` needs.
-        missing_values: numbers that stand for missing values in the series, of training and all later ones: -9999, a
-            list, or by channel, {"sodium": -1}. NaN always does.
-        calendar: what the model is told of dates, of rows and of query times. "auto" takes of "hour", "weekday" and
-            "year" those that the training series can show: they are longer than a day, a week or a year, and their
-            stamps differ in it. False for nothing, or a tuple of names. Days and hours are those of the time zone of
-            the stamps, if they have one. Numbers and durations have no calendar.
-        clock: whether the model is told where a row stands on the clock that numbers or durations are read off, such as
-            hours since admission, and not only how long after the first row of its series. "auto" if training series
-            begin at different times of one clock and run over most of it; a series on another clock then needs its
-            times shifted. False for a clock that means nothing; forecasts and interpolation never see it by themselves.
-        device: of training and prediction. "auto" is CUDA where there is one, else the CPU; "cpu" never a GPU. "gpu"
-            insists on one in `fit`, while prediction goes on as "auto": a saved model answers everywhere. On CUDA
-            products are rounded to TF32, in both. `model_` stays on the CPU, and a GPU predicts with a copy.
-        devices: processes that train together on this machine, each with its share of every batch: one for each GPU, or
-            several on CPUs. `fit` starts them, which takes a few seconds, and ends them. The model is that of one
-            process up to rounding, and up to what dropout draws. `predict` is the work of the calling process.
-        random_state: of weights, split and order.
-        verbose: 1 shows a bar.
-        warm_start: go on from the weights of the last `fit`.
-        autosave: folder for the model, as `save` writes it: the final one, or after Ctrl-C the best so far.
+        dropout: dropout rate inside the model during training. "auto", which only the two regressors accept, is 0
+            without `uncertainty`, because dropout makes predicted numbers less precise; with `uncertainty` it is 0.2
+            per series or 0.1 per row, because models without dropout are overconfident.
+        members: number of models in the ensemble. They are trained independently, each with its own validation set, and
+            their predictions are averaged. Five members cost five times as much, spread over the cores of a CPU or side
+            by side on a GPU, and nearly always beat one. "auto" is 3 for fewer than 100 series (2,000 for
+            `LFormerPointClassifier`), and 1 for more series, with `streaming`, and if `max_epochs` is given.
+        lr: peak learning rate; it warms up to this value and then decays to 0 by the end of training.
+        batch_size: series per training step; at most a third of the training series.
+        max_epochs: number of passes over the training series. None sets the number of steps instead: about 1,000 for
+            few series, with several passes per epoch, and 2,500 for many, but never fewer than three passes.
+        weight_decay: weight decay of AdamW.
+        neighbours: number of moments before and after each row, one typical interval apart, at which the row also shows
+            the values of every channel. This lets the model see shapes; 0 turns it off. "auto" is 4 for up to 16
+            channels, else 0.
+        patience: number of epochs without a better validation metric after which training stops; None never stops
+            early.
+        validation_fraction: share of the training series held out to select the epoch. If fewer than 30 are held out
+            and `max_epochs` is None, only epochs in the second half of training can be selected. With `groups` in
+            `fit`, all series of some subjects are held out together; with `eval_set`, none are.
+        streaming: train a causal model, in which the gate only looks back; required by `stream`.
+        missing_values: numbers that stand for missing values, in the training series and in all later ones: a number
+            such as -9999, a list, or a dict by channel such as {"sodium": -1}. NaN always counts as missing.
+        calendar: calendar features of rows and query times, if the time stamps are dates. "auto" takes those of "hour",
+            "weekday" and "year" that the training series can support: most of them are longer than a day, a week or
+            a year, and their time stamps differ within it. False for none, or a tuple of names. Days and hours are in
+            the time zone of the time stamps, if they have one. Times that are numbers or durations have no calendar.
+        clock: whether the model also sees the absolute time of a row, on the clock that numeric times or durations
+            refer to, such as hours since admission, and not only the time since the first row of its series. "auto"
+            turns this on if training series begin at different times of one clock and cover most of its range; a series
+            on another clock then needs its times shifted. Use False for a clock without meaning; forecasters and
+            interpolators only use the clock if you set True.
+        device: device for training and prediction. "auto" is CUDA if available, else the CPU; "cpu" never uses a GPU.
+            "gpu" requires a GPU in `fit`, but predicts like "auto", so a saved model works on every machine. On CUDA,
+            matrix products use TF32 in both. `model_` stays on the CPU, and a GPU predicts with a copy.
+        devices: number of processes that train together on this machine, each on its share of every batch: one per GPU,
+            or several on CPUs. `fit` starts them, which takes a few seconds, and stops them. The resulting model is
+            that of a single process, up to rounding and the random numbers of dropout. `predict` always runs in the
+            calling process.
+        random_state: seed for the initial weights, the validation split and the order of the series.
+        verbose: 1 shows a progress bar.
+        warm_start: whether to continue from the weights of the previous `fit`.
+        autosave: folder in which `fit` saves the model, as `save` does: the final model, or after Ctrl-C the best so
+            far.
 
-    `fit` looks over the series first, and says what seems not to be meant as it stands in a `SuspectDataWarning` each.
-    A `fit` that does not end, whatever the reason, leaves the estimator as it was.
+    `fit` first inspects the series and emits a `SuspectDataWarning` for everything that looks like a mistake in the
+    data. If `fit` does not finish, for whatever reason, the estimator is left unchanged.
     """
 
     width: int = 64
@@ -162,12 +172,12 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     warm_start: bool = False
     autosave: str | None = None
 
-    _times: ClassVar[int] = 1  # as many steps as others take
-    _alone: ClassVar[int] = ALONE  # from so many series on, one model is enough
-    # Of the series of the last `fit`, how many at the end were its `eval_set` and only validated; not saved.
+    _times: ClassVar[int] = 1  # multiplies the usual number of steps
+    _alone: ClassVar[int] = ALONE  # from this many series on, one model is enough
+    # How many series at the end of those of the last `fit` came from `eval_set`, for validation only; not saved.
     _held: int = field(default=0, init=False)
 
-    if TYPE_CHECKING:  # found by `fit`; to a dataclass any other annotation is a parameter
+    if TYPE_CHECKING:  # set by `fit`; at run time, a dataclass would take these annotations for parameters
         model_: LFormer | Ensemble = field(init=False)
         features_: Features = field(init=False)
         task_: Task = field(init=False)
@@ -178,7 +188,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         naive_: str = field(init=False)
         naive_score_: float = field(init=False)
         loses_: bool = field(init=False)
-        _naive: Naive | None = field(init=False)  # what it was compared with in `fit`; not saved
+        _naive: Naive | None = field(init=False)  # the baselines of the last `fit`; not saved
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -195,19 +205,19 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         classes: Array | None = None,
         groups: Groups | None = None,
     ) -> Self:
-        """Fit features and model; validation has each of the classes in proportion, or whole groups."""
+        """Fit features and model; the validation set is stratified by `classes`, or consists of whole groups."""
         self._check_parameters()
         self.calibration_ = None
         if len(panel) < 2:
             raise ValueError(f"at least 2 series are needed to train and to validate; n_samples={len(panel)}.")
-        world = join(self.device)  # of one, unless torchrun or the like has started others
+        world = join(self.device)  # a single process, unless torchrun or the like has started several
         seed = world.agreed(int(check_random_state(self.random_state).randint(2**31 - 1)))
         begun = panel.ids[: len(panel) - self._held].tolist()
         whose = None if groups is None else np.array([groups[id] for id in begun])
         suspected = warn_of_suspects(panel[self._split(len(panel), seed, classes, whose)[0]] if self._held else panel)
         earlier = deepcopy(members_of(self.model_)) if self.warm_start and hasattr(self, "model_") else []
         for fitted in earlier:
-            fitted.set_trees(None)  # its trees were grown beside another network
+            fitted.set_trees(None)  # its trees were fitted to complement other weights
         before = None if earlier else self._pretrainer(panel)
         if earlier:
             scale = scale_of(earlier[0])
@@ -215,9 +225,9 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             self.features_, scale = before.features_, scale_of(before.model_)
         else:
             train, _ = self._split(len(panel), seed, classes, whose)
-            clock = False if self.clock == "auto" and self.streaming else self.clock  # which a stream outlives
+            clock = False if self.clock == "auto" and self.streaming else self.clock  # a stream may outrun the clock
             self.features_ = Features.fit(panel[train], self.calendar, clock)
-            scale = self._scale(some_of(panel[train]).with_missing(suspected))  # marks have no say in it
+            scale = self._scale(some_of(panel[train]).with_missing(suspected))  # without marks for missing values
         panel, targets, task = self._prepare(self.features_.match(panel), targets, task, scale, seed)
         self.task_ = task
         count = self._members(len(panel) - self._held)
@@ -263,14 +273,14 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _hold_out(self, fit: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        """Arguments of `fit` without the series that calibrate, and those; None if there are none."""
+        """Split the arguments of `fit` into those without the calibration series, and these; None if there are none."""
         return (args, kwargs), None
 
     def _calibrate_on(self, held: Any) -> None:
-        """After `fit`, calibrate on the series that were held out, if any were."""
+        """After `fit`, calibrate on the series that were held out, if any."""
 
     def _interrupted(self, stopped: StoppedError) -> InterruptedFit:
-        """What `fit` raises after Ctrl-C: members that had ended an epoch, at their best one so far, are a model."""
+        """The error that `fit` raises after Ctrl-C, with the members that completed an epoch, each at its best one."""
         if not stopped.models:
             return InterruptedFit("fit was interrupted before the end of the first epoch.", None)
         self.model_, self.n_iter_ = _together(stopped.models), stopped.epochs
@@ -280,24 +290,24 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         return InterruptedFit(f"fit was interrupted; the best model so far is saved in {self.autosave}.", self)
 
     def _html_repr(self) -> str:
-        """What a notebook shows: scikit-learn's diagram, and below it what `fit` found."""
+        """HTML for notebooks: scikit-learn's diagram, followed by a table of what `fit` found."""
         return estimator_html_repr(self) + fitted_table(self)
 
     def save(self, folder: str | Path) -> None:
-        """Write the fitted estimator to a folder, from which `lformer.estimators.load` reads it; nothing is pickled."""
+        """Save the fitted estimator to a folder, without pickle; `lformer.estimators.load` loads it."""
         from lformer.estimators import artefact
 
         artefact.save(self, folder)
 
     def export(self, folder: str | Path, to: Literal["onnx", "pt2"] = "onnx") -> Path:
-        """Write the fitted estimator as graphs that run without lformer, with a description and examples.
+        """Export the fitted estimator as graphs that run without lformer, with a description and examples.
 
         Args:
-            folder: new, empty, or with an earlier export, which is replaced.
-            to: "onnx", which runs without PyTorch too; or "pt2", PyTorch's own archive.
+            folder: a new or empty folder, or one with an earlier export, which is replaced.
+            to: "onnx", which also runs without PyTorch, or "pt2", PyTorch's own archive format.
 
         Returns:
-            The folder. `lformer.export` says what is in it.
+            The folder. See `lformer.export` for its contents.
         """
         from lformer.export import export
 
@@ -307,27 +317,31 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     def stream(
         self, static: Mapping[str, Any] | None = None, late: Late = "refuse", memory: int | None = None
     ) -> Stream:
-        """Open a series that comes in row by row, with its covariates if there are any; needs `streaming=True`.
+        """Open a stream for one series whose rows arrive one at a time; requires `streaming=True`.
 
-        It runs on the CPU whatever `device` says: launching the work on a GPU takes longer than one row on a CPU.
-        `late` and `memory` say what becomes of rows that are older than the last one, see `Streams`.
+        It runs on the CPU whatever `device` is: for a single row, launching kernels on a GPU takes longer than the CPU
+        needs to compute it.
+
+        Args:
+            static: the static covariates of the series, if the model was trained with any.
+            late, memory: how rows that are older than the last one are handled, see `Streams`.
         """
         from lformer.estimators.stream import Stream
 
         return Stream(self, static, late, memory)
 
     def streams(self, late: Late = "refuse", memory: int | None = None) -> Streams:
-        """Open many series that come in row by row, in one batched step for all that have news; see `Streams`."""
+        """Open streams for many series, which are updated together in one batched step; see `Streams`."""
         from lformer.estimators.streams import Streams
 
         return Streams(self, late, memory)
 
     @abstractmethod
     def _decode(self, outputs: torch.Tensor) -> Array:
-        """Answers as the user gets them, (..., O), from what the model puts out, (..., O)."""
+        """Predictions as the user gets them, (..., O), from the outputs of the model, (..., O)."""
 
     def _series(self, X: Any, reset: bool = False) -> Panel:
-        """The series of X; a plain table (n, time) must be as wide as the one of `fit`."""
+        """The series of X; a plain table (n, time) must have as many columns as in `fit`."""
         panel, wide = as_panel(X, self.missing_values, some=not reset)
         if reset:
             self.n_features_in_ = len(panel.channels) if wide is None else wide
@@ -337,7 +351,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         return panel
 
     def _answers(self, X: Any, task: Task) -> list[torch.Tensor]:
-        """The model's answer for every series, in order."""
+        """The raw output of the model for every series, in order."""
         check_is_fitted(self, "model_")
         panel = self.features_.match(self._series(X))
         part = self._part(panel, Targets(values=np.zeros(len(panel)), at="series"))
@@ -345,7 +359,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             return predict(model, task, part, series_at_once(part, device_of(model), self.batch_size))
 
     def _part(self, panel: Panel, targets: Targets) -> PanelPart:
-        """Series that match, as something to be answered or evaluated."""
+        """Matched series as a data set for prediction or evaluation."""
         everyone = np.arange(len(panel))
         features = self.features_
         return PanelPart(
@@ -354,37 +368,40 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
 
     @contextmanager
     def _answering(self) -> Iterator[LFormer | Ensemble]:
-        """The model on the device it answers on; inside, products are rounded there as in training."""
+        """The model on its prediction device; inside the context, products are rounded there as in training."""
         with rounding(self._training()):
             yield placed(self.model_, choose(self.device))
 
     def _scale(self, train: Panel) -> Scale:
-        """How the values of a channel are scaled, by the training series."""
+        """Fit the scaling of the channels to the training series."""
         return _single(scaling.fit(train, np.arange(len(train)), "robust"))
 
     def _prepare(
         self, panel: Panel, targets: Targets, task: Task, scale: Scale, seed: int
     ) -> tuple[Panel, Targets, Task]:
-        """What is shown and asked in training, once the scales are known."""
+        """Inputs, targets and task of training, once the scales are known."""
         return panel, targets, task
 
     def _pretrainer(self, panel: Panel) -> LFormerEstimator | None:
-        """A fitted estimator whose features, scales and weights training starts from; None begins with nothing."""
+        """The fitted estimator whose features, scales and weights training starts from; None to start from scratch."""
         return None
 
     def _splits(self, prepared: Prepared, task: Task, seed: int) -> Splits[PanelPart]:
-        """The parts for the trainer."""
+        """The training and validation sets for the trainer."""
         name, features = type(self).__name__, self.features_
         return splits_of(
             prepared, name, task.name, seed, covariates=features.covariates, precise=True, calendar=features.marks
         )
 
     def _begin(self, model: LFormer, task: Task, splits: Splits[PanelPart]) -> None:
-        """What is done with a new model before it is trained."""
+        """Initialise a new model from the training data, before it is trained."""
 
     def _beside(self, member: Member, task: Task, later: Later) -> Callable[[float], float]:
-        """What is done beside the training of a model, and then with it and its score on the validation series, which
-        may become another."""
+        """Start work that runs alongside the training of a model; return a function that finishes it.
+
+        After training, that function is called with the model's validation score and returns the score, which may have
+        changed.
+        """
         return lambda score: score
 
     def _config(self, task: Task) -> LFormerConfig:
@@ -397,26 +414,26 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         )  # fmt: skip
 
     def _neighbours(self) -> int:
-        """Of many channels most are rarely observed, and what they did around a row is many numbers that say little."""
+        """The number of neighbours; "auto" has none for many channels, most of which are rarely observed."""
         if self.neighbours == "auto":
             return NEIGHBOURS if len(self.features_.channels) <= FEW_CHANNELS else 0
         return int(self.neighbours)
 
     def _dropout(self) -> float:
-        """Share of the numbers inside the model that are set to 0 in training."""
+        """The dropout rate."""
         given: Any = self.dropout
         if not (isinstance(given, Real) and 0 <= float(given) < 1):
             raise ValueError(f"dropout must be at least 0 and below 1; got {given!r}.")
         return float(given)
 
     def _members(self, series: int) -> int:
-        """How many models answer together, trained on so many series."""
+        """Size of the ensemble for this many training series."""
         if self.members == "auto":
             return members(series, self.max_epochs, self.streaming, self._alone)
         return self.members
 
     def _training(self, series: int = 1) -> TrainConfig:
-        """How to train on so many series."""
+        """Settings of the trainer for this many series."""
         epochs, epoch_steps, batch_size = budget(series, self.batch_size, self.max_epochs, self._times)
         held = self._held or series * self.validation_fraction / (1 - self.validation_fraction)
         return TrainConfig(
@@ -428,7 +445,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
     def _split(
         self, n: int, seed: int, classes: Array | None = None, whose: Array | None = None
     ) -> tuple[Array, Array]:
-        """Training and validation series: whole groups, or of each class the same share if it has some to spare."""
+        """Training and validation series: whole groups, or stratified by class where a class has enough series."""
         share, seed = self.validation_fraction, seed % 2**32
         if self._held:
             return np.arange(n - self._held), np.arange(n - self._held, n)
@@ -439,7 +456,7 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         return hold_out_stratified(classes, share, seed)
 
     def _with_validation(self, panel: Panel, eval_set: Any) -> Panel:
-        """Training series and, behind them, those of `eval_set`, which has no targets here."""
+        """Training series followed by those of `eval_set`, which has no targets here."""
         self._held = 0
         if eval_set is None:
             return panel
@@ -448,12 +465,12 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
         with named():
             held = self._asked(self._series(eval_set))
             if not len(held):
-                raise ValueError("none of its series has rows to hide and to ask for.")
+                raise ValueError("none of its series has rows that can be hidden and predicted.")
             self._held = len(held)
             return joined(panel, held)
 
     def _asked(self, panel: Panel) -> Panel:
-        """The series of which something can be asked."""
+        """The series that can be used for training and evaluation."""
         return panel
 
     def _check_parameters(self) -> None:
@@ -476,41 +493,48 @@ class LFormerEstimator(HubMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f'clock must be True, False or "auto"; got {self.clock!r}.')
         choose(self.device)
         if self.device == "gpu":
-            devices.choose("gpu")  # to train it insists on one, and says so before anything is computed
+            devices.choose("gpu")  # training requires one: raise an error before anything is computed
         check_devices(self.devices, self.device)
 
 
 def _together(models: list[LFormer]) -> LFormer | Ensemble:
-    """Trained models as the one that answers, on the CPU."""
+    """Trained models as the single model or ensemble that predicts, on the CPU."""
     ready = [model.cpu().eval() for model in models]
-    if any(model.config.waves for model in ready):  # each has chosen by its own validation part
+    if any(model.config.waves for model in ready):  # each member has decided on its own validation set
         for model in ready:
             model.set_trees(model.trees, waves=True)
+    if all(model.config.answer == "step" and not _trees_count(model) for model in ready):
+        for model in ready:
+            model.set_trees(None)  # of rows they take longer than the network, so they go if no member uses them
     return ready[0] if len(ready) == 1 else Ensemble(ready).eval()
 
 
+def _trees_count(model: LFormer) -> bool:
+    return model.trees is not None and float(model.trees.weight) > 0
+
+
 def _asks(config: LFormerConfig, task: Task) -> bool:
-    """Whether a model of this shape puts out what a task asks for."""
+    """Whether a model with this config has the outputs that the task needs."""
     return (config.outputs, config.distribution) == (task.outputs, task.distribution)
 
 
 def members_of(model: LFormer | Ensemble) -> list[LFormer]:
-    """The models that answer together, one if it is alone."""
+    """The members of an ensemble, or a list with the single model."""
     return model.models if isinstance(model, Ensemble) else [model]
 
 
 def mean_and_deviation(table: Array) -> tuple[list[float], list[float]]:
-    """Of each column of (n, O) numbers, NaN aside; a deviation of 0 counts as 1."""
+    """Mean and standard deviation of each column of (n, O) numbers, ignoring NaN; a deviation of 0 becomes 1."""
     spread = np.nanstd(table, axis=0)
     return np.nanmean(table, axis=0).tolist(), np.where(spread > 0, spread, 1.0).tolist()
 
 
 def _single(scale: Scale) -> Scale:
-    """In float32, as the model holds it, so that what it takes away and what is added again are the same."""
+    """The scale rounded to float32, as the model stores it, so that scaling and its inverse use the same numbers."""
     return Scale(*(array.astype(np.float32) for array in (scale.shift, scale.scale, scale.low, scale.high)))
 
 
 def scale_of(model: LFormer | Ensemble) -> Scale:
-    """How a fitted model scales the values of its channels."""
+    """The scaling of the channels of a fitted model."""
     rows = members_of(model)[0].rows
     return Scale(*(buffer.cpu().numpy() for buffer in (rows.shift, rows.scale, rows.low, rows.high)))

@@ -1,4 +1,4 @@
-"""LFormerPointClassifier and LFormerPointRegressor: one answer per row of a series."""
+"""LFormerPointClassifier and LFormerPointRegressor: one prediction for each row of a series."""
 
 from __future__ import annotations
 
@@ -19,27 +19,42 @@ from lformer.estimators.calibrating import Told, split
 from lformer.estimators.class_sets import SetEstimator, class_scores
 from lformer.estimators.classes import ClassSettings
 from lformer.estimators.eval_set import Part, codes
-from lformer.estimators.fine_tuning import FineTunedEstimator
 from lformer.estimators.inputs import goes_by_id, series_groups, series_weights
 from lformer.estimators.intervals import TargetEstimator
+from lformer.estimators.members import Member
+from lformer.estimators.with_trees import TreesEstimator
+from lformer.nn import LFormerConfig
 from lformer.panel import Array, Panel
 from lformer.parts import Targets
+from lformer.tasks import Task
+
+MOST_CHANNELS = 64  # with which trees are fitted by default: each brings ten features per row
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _PointEstimator(FineTunedEstimator):
-    """What both have: how strongly training is regularised."""
+class _PointEstimator(TreesEstimator):
+    """The weight decay that both share, and trees on the values around each row."""
 
     weight_decay: float = 0.05
+    _to_mix: ClassVar[int] = 12  # series; each has many rows
+    _trees_need: ClassVar[str] = "streaming=False"
+
+    def _config(self, task: Task) -> LFormerConfig:
+        config = super()._config(task)
+        self._with_trees(config)  # raises before training if trees=True is impossible
+        return config
+
+    def _trees_by_default(self, member: Member) -> bool:
+        return super()._trees_by_default(member) and member.model.config.inputs <= MOST_CHANNELS
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LFormerPointClassifier(ClassSettings, _PointEstimator, SetEstimator):
-    """Which class each row of a series belongs to.
+    """Classify the rows of series.
 
     Args:
-        class_weight, label_smoothing: of each row, see `ClassSettings`.
-        pretrained: an `LFormerPretrainer` or the folder of a saved one to start from, see `FineTunedEstimator`.
+        class_weight, label_smoothing: as in `ClassSettings`, applied to each row.
+        pretrained: a fitted `LFormerPretrainer` to start from, or the folder of a saved one; see `FineTunedEstimator`.
         others: see `LFormerEstimator`.
 
     Example:
@@ -53,20 +68,21 @@ class LFormerPointClassifier(ClassSettings, _PointEstimator, SetEstimator):
 
     dropout: float | Literal["auto"] = 0.1
     members: int | Literal["auto"] = "auto"
-    _times: ClassVar[int] = 2  # rows are many: their accuracy goes on rising for longer
-    _alone: ClassVar[int] = 2000  # the rows of a series are alike: it takes many series to know them all
+    _times: ClassVar[int] = 2  # there are many rows, and their accuracy keeps rising for longer
+    _alone: ClassVar[int] = 2000  # the rows of a series resemble each other, so variety takes many series
 
     @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: Any = None, groups: Any = None) -> Self:
         """Train on series and the classes of their rows.
 
         Args:
-            X: the series. In an array, rows at the end without any value are padding.
-            y: for each series (L_i,) classes, in a list, a Series or dict by id, or for an array X an array (n, L).
-            sample_weight: (n,) how much each series counts.
-            eval_set: (X, y) to choose the epoch by, instead of a share of X: then all of X is trained on.
-            groups: (n,) the subject of each series, if some have several: all series of a subject then train, or all
-                validate, so that the epoch is chosen by how well new subjects are answered for.
+            X: the series. In an array, rows without any value at the end of a series are padding.
+            y: (L_i,) classes for each series: a list, a Series or dict by id, or an array (n, L) if X is an array.
+            sample_weight: (n,) weight of each series.
+            eval_set: (X, y) on which to select the epoch; all of X is then used for training.
+            groups: (n,) the subject of each series, if some subjects have several. All series of a subject are then
+                either in the training or in the validation set, so that the epoch is selected by performance on new
+                subjects.
         """
         panel = self._series(X, reset=True)
         labels = _labels(panel, X, y)
@@ -87,21 +103,21 @@ class LFormerPointClassifier(ClassSettings, _PointEstimator, SetEstimator):
         return self._fit(*self._validated(_with_targets(panel, targets), eval_set, read), task, groups=whose)
 
     def predict_proba(self, X: Any) -> list[Array]:
-        """(L_i, classes) of each series, rows as in X, classes in the order of `classes_`."""
+        """Class probabilities: a list of (L_i, classes), rows as in X, classes in the order of `classes_`."""
         check_is_fitted(self, "model_")
         return [self._decode(scores) for scores in self._answers(X, self.task_)]
 
     def predict_log_proba(self, X: Any) -> list[Array]:
-        """(L_i, classes) of each series, logarithms of the probabilities."""
+        """Logarithms of the class probabilities: a list of (L_i, classes)."""
         check_is_fitted(self, "model_")
         return [torch.log_softmax(scores.double(), dim=-1).numpy() for scores in self._answers(X, self.task_)]
 
     def predict(self, X: Any) -> list[Array]:
-        """(L_i,) of each series, the likeliest class of each row."""
+        """The most likely class of each row: a list of (L_i,)."""
         return [self.classes_[proba.argmax(axis=1)] for proba in self.predict_proba(X)]
 
     def calibrate(self, X: Any, y: Any, groups: Any = None) -> Self:
-        """Learn how large sets must be, from series that training has not seen and the classes of their rows.
+        """Calibrate the size of prediction sets on series not used in training, with the classes of their rows.
 
         `groups`: (n,) the subject of each series, see `LFormerClassifier.calibrate`.
         """
@@ -112,10 +128,11 @@ class LFormerPointClassifier(ClassSettings, _PointEstimator, SetEstimator):
         return self._calibrate(told, class_scores(flat, codes(labels, self.classes_)), groups)
 
     def predict_set(self, X: Any, coverage: float = 0.9, by_class: bool = False) -> list[Array]:
-        """(L_i, classes) bool of each series, which classes are in the set of each row, in the order of `classes_`.
+        """Prediction sets: a list of (L_i, classes) bool, whether the set of a row contains each of `classes_`.
 
-        Of a new series like those of `calibrate`, the class of a row drawn at random is in the set with this
-        probability at least; this is an average over series and rows. See `LFormerClassifier.predict_set`.
+        For a new series from the same distribution as those of `calibrate`, the class of a randomly drawn row is in its
+        set with at least this probability; this is an average over series and rows. See
+        `LFormerClassifier.predict_set`.
         """
         check_is_fitted(self, "model_")
         probability = self.predict_proba(X)
@@ -123,23 +140,23 @@ class LFormerPointClassifier(ClassSettings, _PointEstimator, SetEstimator):
         return split(told, np.array([len(one) for one in probability]))
 
     def score(self, X: Any, y: Any) -> float:
-        """The accuracy over all rows of all series."""
+        """Accuracy over all rows of all series."""
         check_is_fitted(self, "model_")
         truth = np.concatenate(_per_series(self._series(X), X, y))
         return float(accuracy_score(truth, np.concatenate(self.predict(X))))
 
     def _decode(self, outputs: Tensor) -> Array:
-        """Probabilities."""
+        """Class probabilities."""
         return torch.softmax(outputs.double(), dim=-1).numpy()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LFormerPointRegressor(_PointEstimator, TargetEstimator):
-    """Numbers of each row of a series, one or several; NaN in the targets means that there is none.
+    """Predict one or several numbers for each row of a series; NaN among the targets marks missing ones.
 
     Args:
-        uncertainty: what the model says beside the answer itself, see `IntervalEstimator`.
-        others: as for `LFormerPointClassifier`, but for those of `ClassSettings`.
+        uncertainty: what is predicted in addition to the numbers themselves, see `IntervalEstimator`.
+        others: as in `LFormerPointClassifier`, without those of `ClassSettings`.
 
     Example:
         >>> import numpy as np
@@ -158,13 +175,14 @@ class LFormerPointRegressor(_PointEstimator, TargetEstimator):
         """Train on series and the numbers of their rows.
 
         Args:
-            X: the series. In an array, rows at the end without any value are padding.
-            y: for each series (L_i,) or (L_i, K) numbers, in a list, a Series or dict by id, or for an array X an
-                array (n, L).
-            sample_weight: (n,) how much each series counts.
-            eval_set: (X, y) to choose the epoch by, instead of a share of X: then all of X is trained on.
-            groups: (n,) the subject of each series, if some have several: all series of a subject then train, or all
-                validate, so that the epoch is chosen by how well new subjects are answered for.
+            X: the series. In an array, rows without any value at the end of a series are padding.
+            y: (L_i,) or (L_i, K) numbers for each series: a list, a Series or dict by id, or an array (n, L) if X is an
+                array.
+            sample_weight: (n,) weight of each series.
+            eval_set: (X, y) on which to select the epoch; all of X is then used for training.
+            groups: (n,) the subject of each series, if some subjects have several. All series of a subject are then
+                either in the training or in the validation set, so that the epoch is selected by performance on new
+                subjects.
         """
         panel = self._series(X, reset=True)
         numbers = _numbers(panel, X, y)
@@ -180,32 +198,36 @@ class LFormerPointRegressor(_PointEstimator, TargetEstimator):
         return self._fit(*self._validated(_with_targets(panel, targets), eval_set, _where_known), task, groups=whose)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """(L_i,) or (L_i, K) of each series, as the targets were, rows as in X: means, or medians of quantiles.
+        """Predicted means, or medians of quantiles: a list of (L_i,) or (L_i, K), as the targets were, rows as in X.
 
-        With `return_std`, a list of their deviations, too; needs uncertainty="gaussian".
+        With `return_std`, also a list of their standard deviations; requires uncertainty="gaussian".
         """
         check_is_fitted(self, "model_")
         told = self._told(X)
         return (self._point(told), self._deviation(told)) if return_std else self._point(told)
 
     def predict_quantiles(self, X: Any, q: Any = (0.05, 0.5, 0.95)) -> list[Array]:
-        """(L_i, J) or (L_i, K, J) of each series for shares q (J,), without J for a single one; needs `uncertainty`."""
+        """Predicted quantiles: a list of (L_i, J) or (L_i, K, J) for levels q (J,), without J for a single one.
+
+        Requires `uncertainty`.
+        """
         check_is_fitted(self, "model_")
         found: list[Array] = self._quantiles(self._told(X), q)
         return found
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> list[Array]:
-        """(L_i, 2) or (L_i, K, 2) of each series, lower and upper ends, after `calibrate`.
+        """Prediction intervals: a list of (L_i, 2) or (L_i, K, 2), lower and upper ends; requires `calibrate`.
 
-        Of a new series like those of `calibrate`, the number of a row drawn at random lies inside with this probability
-        at least, each output for itself. This is an average over series and rows, not for all rows of a series at once.
+        For a new series from the same distribution as those of `calibrate`, the number of a randomly drawn row lies
+        inside its interval with at least this probability, separately for each output. This is an average over series
+        and rows; it does not hold for all rows of a series at once.
         """
         check_is_fitted(self, "model_")
         found: list[Array] = self._interval(self._told(X), coverage)
         return found
 
     def calibrate(self, X: Any, y: Any, groups: Any = None) -> Self:
-        """Learn how wide intervals must be, from series that training has not seen and the numbers of their rows.
+        """Calibrate the width of prediction intervals on series not used in training, with the numbers of their rows.
 
         `groups`: (n,) the subject of each series, see `LFormerRegressor.calibrate`.
         """
@@ -224,7 +246,7 @@ class LFormerPointRegressor(_PointEstimator, TargetEstimator):
         return split(flat[:, 0] if self._flat else flat, told.lengths)
 
     def score(self, X: Any, y: Any) -> float:
-        """R² over all rows that have a target; the mean over the outputs if there are several."""
+        """R² over all rows that have a target; the mean over outputs if there are several."""
         check_is_fitted(self, "model_")
         truth, told = _numbers(self._series(X), X, y), np.concatenate(self.predict(X))
         if truth.shape != told.shape:
@@ -233,13 +255,13 @@ class LFormerPointRegressor(_PointEstimator, TargetEstimator):
         return float(np.mean([r2_score(t, p) for t, p in pairs]))
 
     def _decode(self, outputs: Tensor) -> Array:
-        """Numbers in the units of the targets, without the last axis if they had none."""
+        """Numbers in the units of the targets, without the last axis if the targets had none."""
         numbers = self.task_.decode(outputs).numpy()[..., : self.task_.outputs]
         return numbers[..., 0] if self._flat else numbers
 
 
 def _per_series(panel: Panel, X: Any, y: Any) -> list[Array]:
-    """The targets of each series of `panel`, which was made from X, as an array with one entry per row."""
+    """The targets of each series of `panel`, which was built from X, as an array with one entry per row."""
     targets = _in_order(panel, y, isinstance(X, Panel))
     if len(targets) != len(panel):
         raise ValueError(f"y must have one array for each series; got {len(targets)} for {len(panel)} series.")
@@ -282,7 +304,7 @@ def _numbers(panel: Panel, X: Any, y: Any) -> Array:
 
 
 def _labels(panel: Panel, X: Any, y: Any) -> Array:
-    """(N,) the classes of all rows."""
+    """(N,) classes of all rows."""
     labels = np.concatenate(_per_series(panel, X, y))
     if labels.ndim != 1:
         raise ValueError(f"the classes of a series must be (L,), one per row; got {labels.shape[1:]} numbers each.")
@@ -291,7 +313,7 @@ def _labels(panel: Panel, X: Any, y: Any) -> Array:
 
 
 def _known(numbers: Array) -> tuple[Array, Array]:
-    """(N, K) numbers, and where there is one."""
+    """(N, K) numbers, and which of them are given."""
     table = numbers[:, None] if numbers.ndim == 1 else numbers
     return table, np.isfinite(table)
 
@@ -303,7 +325,7 @@ def _where_known(panel: Panel, X: Any, y: Any) -> Part:
 
 
 def _with_targets(panel: Panel, targets: Targets) -> tuple[Panel, Targets]:
-    """Without series that have no target: there is nothing to learn or to validate on them."""
+    """Drop series without any target: they contribute nothing to training or validation."""
     owner = np.repeat(np.arange(len(panel)), panel.lengths)
     known = np.ones(len(owner), bool) if targets.observed is None else targets.observed.any(axis=1)
     kept = np.bincount(owner[known], minlength=len(panel)) > 0

@@ -1,8 +1,7 @@
-"""LFormerClassifier and LFormerRegressor: one answer per series."""
+"""LFormerClassifier and LFormerRegressor: one prediction per series."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -18,38 +17,33 @@ from lformer.estimators.base import all_or_nothing, mean_and_deviation
 from lformer.estimators.calibrating import Told
 from lformer.estimators.class_sets import SetEstimator, class_scores
 from lformer.estimators.classes import ClassSettings
-from lformer.estimators.devices import choose
 from lformer.estimators.eval_set import Part, codes
-from lformer.estimators.fine_tuning import FineTunedEstimator
 from lformer.estimators.inputs import as_panel, goes_by_id, series_groups, series_weights
 from lformer.estimators.intervals import TargetEstimator
-from lformer.estimators.meanwhile import Later
-from lformer.estimators.members import Member
-from lformer.estimators.tree_fitting import TreesBeside
+from lformer.estimators.with_trees import TreesEstimator
 from lformer.nn import LFormerConfig
 from lformer.nn.summaries import FEATURES
 from lformer.panel import Array, Panel
 from lformer.parts import Targets
 from lformer.scaling import Scale
 from lformer.tasks import Task
-from lformer.train import TrainConfig, rounding
+from lformer.train import TrainConfig
 
-PER_SUMMARY = 10  # series for each summary number, so that none is learned by heart
-CLASSES_TO_MIX = 200  # validation series whose classes tell with what weight trees are best mixed in
-NUMBERS_TO_MIX = 12  # a number tells more: with so few the best weight was found in eight of eight fits, on folds
+PER_SUMMARY = 10  # series needed per summary feature, to avoid overfitting
+CLASSES_TO_MIX = 200  # validation series with classes that suffice to choose the weight of the trees
+NUMBERS_TO_MIX = 12  # a number carries more information: 12 found the best weight in eight of eight fits, on folds
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _SeriesEstimator(FineTunedEstimator):
-    """What both have: training on less than there is."""
+class _SeriesEstimator(TreesEstimator):
+    """The regularisation and summary features that both share."""
 
     members: int | Literal["auto"] = "auto"
     drop_fraction: float = 0.2
     summaries: bool | Literal["auto"] = "auto"
-    trees: bool | Literal["auto"] = "auto"
     weight_decay: float = 0.1
-    _to_mix: ClassVar[int] = 30  # validation series that tell with what weight trees are best mixed in
-    _count: int = field(default=0, init=False)  # of the series of the last `fit`; not saved
+    _trees_need: ClassVar[str] = "summaries=True"
+    _count: int = field(default=0, init=False)  # number of training series of the last `fit`; not saved
 
     def _training(self, series: int = 1) -> TrainConfig:
         return replace(super()._training(series), drop_fraction=self.drop_fraction)
@@ -66,34 +60,8 @@ class _SeriesEstimator(FineTunedEstimator):
         if wanted == "auto":
             wanted = self._count >= PER_SUMMARY * FEATURES * config.inputs
         config = replace(config, summaries=bool(wanted))
-        self._can_have_trees(config)  # whoever insists on them hears before training that they cannot be
+        self._with_trees(config)  # raises before training if trees=True is impossible
         return config
-
-    def _can_have_trees(self, config: LFormerConfig) -> bool:
-        possible = config.summaries and config.distribution == "point"
-        if self.trees is True and not possible:
-            raise ValueError("trees=True needs summaries=True, and uncertainty=None: trees say one number each.")
-        return possible
-
-    def _beside(self, member: Member, task: Task, later: Later) -> Callable[[float], float]:
-        wanted = self._can_have_trees(member.model.config) and self.trees is not False
-        if wanted and self.trees == "auto":
-            enough = len(member.splits.validation) >= self._to_mix
-            wanted = enough and not self.streaming and getattr(self, "class_weight", None) is None
-        if not wanted:
-            return super()._beside(member, task, later)
-        device = choose(self.device)
-        trees = TreesBeside(member.model, task, member.splits, member.seed, self.batch_size, device)
-        if device.type != "cpu":
-            _ = trees.told  # while the GPU has no other work
-        grown = later(lambda: trees.grown)
-
-        def finished(score: float) -> float:
-            grown()
-            with rounding(member.training):
-                return trees.mix()[task.monitor]
-
-        return finished
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -101,26 +69,26 @@ class _SeriesEstimator(FineTunedEstimator):
             raise ValueError(f"drop_fraction must be at least 0 and below 1; got {self.drop_fraction}.")
         if self.summaries is not True and self.summaries is not False and self.summaries != "auto":
             raise ValueError(f'summaries must be True, False or "auto"; got {self.summaries!r}.')
-        if self.trees is not True and self.trees is not False and self.trees != "auto":
-            raise ValueError(f'trees must be True, False or "auto"; got {self.trees!r}.')
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator, SetEstimator):  # type: ignore[misc]
-    """Which class a series belongs to.
+    """Classify whole series.
 
     Args:
         class_weight, label_smoothing: see `ClassSettings`.
-        drop_fraction: in training, about this share of the observations, rows and channels of a series is dropped,
-            others in every epoch: for many noisy channels and few series.
-        summaries: whether an answer also depends on the mean, range and the like of each channel, as that of boosting
-            does. "auto" if there are ten series for each of these numbers: few series would learn them by heart.
-        trees: whether the answer is mixed with that of boosted trees on these summaries and the covariates, with the
-            weight that is best on the validation series (`model_.trees.weight`, from 0 to 1), see `lformer.nn.trees`.
-            "auto" if summaries are used and 30 series validate (12 for numbers), but not with `streaming`, where a row
-            would take longer, nor with `class_weight`.
-        pretrained: an `LFormerPretrainer` that was fitted on more series, without classes, or the folder of a saved
-            one; see `FineTunedEstimator`.
+        drop_fraction: share of the observations, rows and channels of a series that is dropped in training, differently
+            in every epoch. Useful for many noisy channels and few series.
+        summaries: whether the prediction also depends on summary features of each channel: its mean, range and the
+            like, as used by gradient-boosted trees. "auto" turns this on if there are ten series per summary feature;
+            with fewer, the model would overfit to them.
+        trees: whether the prediction is averaged with that of gradient-boosted trees on these features and the static
+            covariates. The weight of the trees (`model_.trees.weight`, from 0 to 1) is the one that is best on the
+            validation series, see `lformer.nn.trees`. "auto" turns this on if summaries are used and there are at least
+            30 validation series (12 for regression), but not with `streaming`, where trees would slow down every row,
+            nor with `class_weight`.
+        pretrained: an `LFormerPretrainer` fitted on more series, without classes, or the folder of a saved one; see
+            `FineTunedEstimator`.
         calibration_fraction: see `CalibratedEstimator`.
         others: see `LFormerEstimator`.
 
@@ -143,11 +111,12 @@ class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator, SetEst
         Args:
             X: the series.
             y: (n,) their classes.
-            sample_weight: (n,) how much each series counts.
-            eval_set: (X, y) to choose the epoch by, instead of a share of X: then all of X is trained on. Channels,
-                scales and classes are those of X alone.
-            groups: (n,) the subject of each series, if some have several: all series of a subject then train, or all
-                validate, so that the epoch is chosen by how well new subjects are answered for.
+            sample_weight: (n,) weight of each series.
+            eval_set: (X, y) on which to select the epoch; all of X is then used for training. Channels, scales and
+                classes are determined from X alone.
+            groups: (n,) the subject of each series, if some subjects have several. All series of a subject are then
+                either in the training or in the validation set, so that the epoch is selected by performance on new
+                subjects.
         """
         panel = self._series(X, reset=True)
         labels = _labels(panel, X, y)
@@ -168,25 +137,25 @@ class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator, SetEst
         return self._fit(*self._validated((panel, targets), eval_set, read), task, code, whose)
 
     def predict_proba(self, X: Any) -> Array:
-        """(n, classes) probabilities, in the order of `classes_`."""
+        """(n, classes) class probabilities, in the order of `classes_`."""
         check_is_fitted(self, "model_")
         return self._decode(torch.stack(self._answers(X, self.task_)))
 
     def predict_log_proba(self, X: Any) -> Array:
-        """(n, classes) logarithms of the probabilities, finite also where one is too small for its own digits."""
+        """(n, classes) logarithms of the class probabilities, finite even where a probability underflows to 0."""
         check_is_fitted(self, "model_")
         return torch.log_softmax(torch.stack(self._answers(X, self.task_)).double(), dim=-1).numpy()
 
     def predict(self, X: Any) -> Array:
-        """(n,) the likeliest class of each series."""
+        """(n,) the most likely class of each series."""
         check_is_fitted(self, "model_")
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
     def calibrate(self, X: Any, y: Any, groups: Any = None) -> Self:
-        """Learn how large sets must be, from series that training has not seen and their classes, as in `fit`.
+        """Calibrate the size of prediction sets on series not used in training and their classes, as in `fit`.
 
-        `groups`: (n,) the subject of each series, if some have several; it is then subjects that count, and new ones
-        for whom sets cover as often as they say.
+        `groups`: (n,) the subject of each series, if some subjects have several. Subjects are then the unit of
+        calibration, and the coverage holds for new subjects.
         """
         check_is_fitted(self, "model_")
         probability, labels = self.predict_proba(X), _labels(self._series(X), X, y)
@@ -195,34 +164,37 @@ class LFormerClassifier(ClassifierMixin, ClassSettings, _SeriesEstimator, SetEst
         return self._calibrate(told, class_scores(probability, codes(labels, self.classes_)), groups)
 
     def predict_set(self, X: Any, coverage: float = 0.9, by_class: bool = False) -> Array:
-        """(n, classes) bool, which classes are in the set of each series, in the order of `classes_`.
+        """Prediction sets: (n, classes) bool, which classes are in the set of each series, in the order of `classes_`.
 
-        Of new series like those of `calibrate`, the class is in the set with this probability at least. A set holds all
-        classes that are likely enough, the likeliest always; see `lformer.estimators.class_sets`.
+        For new series from the same distribution as those of `calibrate`, the set contains the true class with at least
+        this probability. A set contains every class that is likely enough, and always the most likely one; see
+        `lformer.estimators.class_sets`.
 
         Args:
             X: the series.
-            coverage: from 0.001 to 0.999.
-            by_class: whether to promise it for the series of each class, also a rare one; else over all of them.
+            coverage: probability that the set contains the true class, from 0.001 to 0.999.
+            by_class: whether the coverage holds within each class, even a rare one; otherwise it holds on average over
+                all classes.
         """
         check_is_fitted(self, "model_")
         return self._set(self.predict_proba(X), coverage, by_class)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The accuracy; targets and weights are aligned as in `fit`."""
+        """Accuracy; targets and weights are aligned as in `fit`."""
         return float(super().score(X, *_both_aligned(X, y, sample_weight)))
 
     def _decode(self, outputs: torch.Tensor) -> Array:
-        """Probabilities."""
+        """Class probabilities."""
         return torch.softmax(outputs.double(), dim=-1).numpy()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LFormerRegressor(RegressorMixin, _SeriesEstimator, TargetEstimator):  # type: ignore[misc]
-    """Numbers of a series, one or several. Arguments as for `LFormerClassifier`, but for those of `ClassSettings`.
+    """Predict one or several numbers for each series.
 
     Args:
-        uncertainty: what the model says beside the answer itself, see `IntervalEstimator`.
+        uncertainty: what is predicted in addition to the numbers themselves, see `IntervalEstimator`.
+        others: as in `LFormerClassifier`, without those of `ClassSettings`.
 
     Example:
         >>> import numpy as np
@@ -236,7 +208,7 @@ class LFormerRegressor(RegressorMixin, _SeriesEstimator, TargetEstimator):  # ty
 
     dropout: float | Literal["auto"] = "auto"
     _with_uncertainty: ClassVar[float] = 0.2
-    _to_mix: ClassVar[int] = 12  # a number tells more than a class
+    _to_mix: ClassVar[int] = 12  # a number carries more information than a class
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -250,11 +222,12 @@ class LFormerRegressor(RegressorMixin, _SeriesEstimator, TargetEstimator):  # ty
         Args:
             X: the series.
             y: (n,) or (n, outputs) numbers.
-            sample_weight: (n,) how much each series counts.
-            eval_set: (X, y) to choose the epoch by, instead of a share of X: then all of X is trained on. Channels and
-                scales are those of X alone.
-            groups: (n,) the subject of each series, if some have several: all series of a subject then train, or all
-                validate, so that the epoch is chosen by how well new subjects are answered for.
+            sample_weight: (n,) weight of each series.
+            eval_set: (X, y) on which to select the epoch; all of X is then used for training. Channels and scales are
+                determined from X alone.
+            groups: (n,) the subject of each series, if some subjects have several. All series of a subject are then
+                either in the training or in the validation set, so that the epoch is selected by performance on new
+                subjects.
         """
         panel = self._series(X, reset=True)
         table, self._flat = _table(panel, X, y)
@@ -269,36 +242,38 @@ class LFormerRegressor(RegressorMixin, _SeriesEstimator, TargetEstimator):  # ty
         return self._fit(*self._validated((panel, targets), eval_set, read), task, groups=whose)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """(n,) or (n, outputs), as the targets were: the mean, or the median of quantiles.
+        """(n,) or (n, outputs), as the targets were: predicted means, or medians of quantiles.
 
-        With `return_std`, the deviations of the same shape, too; needs uncertainty="gaussian".
+        With `return_std`, also their standard deviations, of the same shape; requires uncertainty="gaussian".
         """
         check_is_fitted(self, "model_")
         told = self._told(X)
         return (self._point(told), self._deviation(told)) if return_std else self._point(told)
 
     def predict_quantiles(self, X: Any, q: Any = (0.05, 0.5, 0.95)) -> Array:
-        """(n, J) or (n, outputs, J) for shares q (J,), without J for a single one: what the model thinks.
+        """Predicted quantiles: (n, J) or (n, outputs, J) for levels q (J,), without J for a single one.
 
-        It needs `uncertainty`, and promises nothing: intervals that cover as often as they say are `predict_interval`.
+        Requires `uncertainty`. These are the model's own estimates, without a guarantee; `predict_interval` has
+        guaranteed coverage.
         """
         check_is_fitted(self, "model_")
         return np.asarray(self._quantiles(self._told(X), q))
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
-        """(n, 2) or (n, outputs, 2), lower and upper ends, after `calibrate`.
+        """Prediction intervals: (n, 2) or (n, outputs, 2), lower and upper ends; requires `calibrate`.
 
-        Of new series like those of `calibrate`, the number lies inside with this probability at least; each output for
-        itself. Without `uncertainty` all intervals are equally wide, with it those of difficult series are wider.
+        For new series from the same distribution as those of `calibrate`, the number lies inside its interval with at
+        least this probability, separately for each output. Without `uncertainty` all intervals are equally wide; with
+        it, they are wider for difficult series.
         """
         check_is_fitted(self, "model_")
         return np.asarray(self._interval(self._told(X), coverage))
 
     def calibrate(self, X: Any, y: Any, groups: Any = None) -> Self:
-        """Learn how wide intervals must be, from series that training has not seen and their numbers, as in `fit`.
+        """Calibrate the width of prediction intervals on series not used in training and their numbers, as in `fit`.
 
-        `groups`: (n,) the subject of each series, if some have several; it is then subjects that count, and new ones
-        for whom intervals cover as often as they say.
+        `groups`: (n,) the subject of each series, if some subjects have several. Subjects are then the unit of
+        calibration, and the coverage holds for new subjects.
         """
         check_is_fitted(self, "model_")
         told = self._told(X)
@@ -317,20 +292,20 @@ class LFormerRegressor(RegressorMixin, _SeriesEstimator, TargetEstimator):  # ty
         return float(super().score(X, *_both_aligned(X, y, sample_weight)))
 
     def _decode(self, outputs: torch.Tensor) -> Array:
-        """Numbers in the units of the targets, without the last axis if they had none."""
+        """Numbers in the units of the targets, without the last axis if the targets had none."""
         numbers = self.task_.decode(outputs).numpy()[..., : self.task_.outputs]
         return numbers[..., 0] if self._flat else numbers
 
 
 def _labels(panel: Panel, X: Any, y: Any) -> Array:
-    """(n,) the class of each series of `panel`, which was made from X."""
+    """(n,) the class of each series of `panel`, which was built from X."""
     labels: Array = column_or_1d(_aligned(panel, y, isinstance(X, Panel)), warn=True)
     check_classification_targets(labels)
     return labels
 
 
 def _table(panel: Panel, X: Any, y: Any) -> tuple[Array, bool]:
-    """(n, outputs) numbers of each series of `panel`, which was made from X; and whether they came as (n,)."""
+    """(n, outputs) numbers of each series of `panel`, which was built from X, and whether they were given as (n,)."""
     numbers = np.asarray(_aligned(panel, y, isinstance(X, Panel)), np.float64)
     if not np.isfinite(numbers).all():
         raise ValueError("y must be finite numbers; it contains NaN or infinity.")
@@ -338,7 +313,7 @@ def _table(panel: Panel, X: Any, y: Any) -> tuple[Array, bool]:
 
 
 def _aligned(panel: Panel, y: Any, by_id: bool) -> Array:
-    """One target for each series: by id if both sides have ids, else by position."""
+    """One target per series: by id if both sides have ids, else by position."""
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None: give one target for each series.")
     if goes_by_id(y, by_id):
@@ -353,6 +328,6 @@ def _aligned(panel: Panel, y: Any, by_id: bool) -> Array:
 
 
 def _both_aligned(X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array | None]:
-    """Targets and weights in the order of the series, as the scores of scikit-learn need them."""
+    """Targets and weights in the order of the series, as the score functions of scikit-learn need them."""
     panel, by_id = as_panel(X)[0], isinstance(X, Panel)
     return _aligned(panel, y, by_id), None if sample_weight is None else series_weights(sample_weight, panel, by_id)

@@ -22,10 +22,11 @@ from lformer.nn.persistence import PersistenceKind, guess, start_from_guess
 from lformer.nn.predictor import Answer, Pool, Pooling, head
 from lformer.nn.query import Merged, check_answer, merge
 from lformer.nn.read_out import ReadOut, ReadOutState, TimeReadOut
+from lformer.nn.row_table import row_table, row_table_width
 from lformer.nn.rows import Encoded, RowEncoder, Rows, check_rows
 from lformer.nn.softmax import SoftmaxAttention
 from lformer.nn.summaries import Seen, SummaryHead, about_waves, nothing_seen, table, table_width
-from lformer.nn.trees import Trees
+from lformer.nn.trees import FOR_ROWS, FOR_SERIES, Trees
 from lformer.ops import GateNorm, checks
 
 TimeMixer = Literal["liquid", "softmax"]
@@ -35,42 +36,48 @@ FirstInterval = Literal["typical", "zero"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LFormerConfig:
-    """Everything that decides the shape of an LFormer. The defaults are the paper's standard sizes.
+    """Configuration of an `LFormer`; the default sizes are the paper's.
 
     Attributes:
         inputs: C, observed channels per row.
-        outputs: O, numbers per answer: classes, or targets.
-        distribution: "point" answers each target with one number, "gaussian" and "quantiles" with several, which say
-            how sure it is, see `lformer.distributions`.
-        answer: "series" pools the valid rows; "step" answers at every row; "query" at `batch.query_times`.
-        rows: what a row holds: "values" (paper), "observed" or "carried", see `RowEncoder`.
-        neighbours: on either side of a "carried" row, at how many moments it also shows what each channel did, so that
-            the embedder is a convolution in time; see `lformer.nn.neighbours`.
-        statics: S, numbers of static covariates, from `batch.static`.
-        marks: M, numbers known in advance of every row and query, such as the calendar, from `batch.marks`; the paper
-            has none.
-        summaries: whether an answer per series also depends on the mean, range and the like of each channel, see
-            `SummaryHead`; needs rows="carried".
-        trees: rounds of boosted trees on these summaries, with which the answer is mixed, see `Trees`; 0 for none.
-        waves: whether trees also know how fast the best wave of each channel is, and that of its changes, and how much
-            it explains; not in a causal model, which does not see the end of a series.
-        series_scale: whether values, and answers in their units, are in units of their own series, see `OwnScale`.
-        persistence: "latest", "recent", "line" or "wave" adds the answer to a simple guess in the units of the inputs,
-            see `Persistence`; "none" is the paper's.
+        outputs: O, classes or targets per prediction.
+        distribution: "point" predicts one number per target, "gaussian" and "quantiles" several, which describe its
+            distribution, see `lformer.distributions`.
+        answer: where predictions are made: "series" pools the valid rows; "step" predicts at every row; "query" at
+            `batch.query_times`.
+        rows: what a row contains: "values" (paper), "observed" or "carried", see `RowEncoder`.
+        neighbours: number of moments on either side of a "carried" row at which it also shows the values of each
+            channel, which makes the embedder a convolution in time; see `lformer.nn.neighbours`.
+        statics: S, number of static covariates, from `batch.static`.
+        marks: M, number of marks, which are known in advance for every row and query, such as the calendar, from
+            `batch.marks`; the paper has none.
+        summaries: whether predictions per series also depend on summary features of each channel, such as its mean and
+            range, see `SummaryHead`; requires rows="carried".
+        trees: number of boosting rounds of gradient-boosted trees whose predictions are mixed with the network's, see
+            `Trees`; 0 for none. Those of series use the summary features; those of rows (answer="step") the values of
+            each channel at rows nearby, see `lformer.nn.row_table`.
+        waves: whether trees also use the frequency of the best-fitting sinusoid of each channel and of its changes, and
+            the share of variance that it explains; not available in a causal model, which does not see the end of a
+            series.
+        series_scale: whether values, and predictions in their units, are scaled per series, see `OwnScale`.
+        persistence: "latest", "recent", "line" or "wave" adds the prediction to a simple guess in the units of the
+            inputs, see `Persistence`; "none" is the paper's.
         width, depth, heads: D, number of mixers, H.
-        hidden: inner width of the channel mixer; 2.75 D if None.
+        hidden: hidden width of the channel mixer; 2.75 D if None.
         embedder, embedder_layers, time_embedding: see `Embedder`.
         head_layers: hidden layers of the predictor; 0 is a single linear map.
-        pooling: what answer "series" sees of the rows: their "mean" (paper), or "mean_last_max" side by side.
-        read_out: what answer "query" sees: the query as a "row" that only reads, or, beside it, the rows by their
-            distance in "time", see `TimeReadOut`.
-        dropout: in training, share of the numbers set to 0 in embedded rows and in what each mixer adds to them.
-        causal, gate_norm: non-causal with "sequence" is the paper's; causal with "prefix" can stream.
-        first_interval: what the first row, which has none, is given. "typical" lets it write: the mean interval of
-            its series in a non-causal model, the buffer `first_interval` otherwise. "zero" is the literal Δ_1 = 0.
-        time_mixer, channel_mixer, mu, rate, output_gate: the paper's choices first; the others are its ablations.
-        backend: of `ops.liquid_gated_attention`. "auto" and "fused" also run whole mixers as fused kernels where they
-            can; `LFormer.explain` tells what runs.
+        pooling: how answer="series" pools the rows: "mean" (paper), or "mean_last_max", their concatenation.
+        read_out: what answer="query" reads: "row", the query as a row that only reads, or "time", additionally the rows
+            weighted by their distance in time, see `TimeReadOut`.
+        dropout: dropout rate of embedded rows and of the residual branches of each mixer.
+        causal, gate_norm: the paper's model is non-causal with "sequence"; causal with "prefix" allows streaming.
+        first_interval: the interval of the first row, which has no previous row. "typical" lets it write to the memory:
+            the mean interval of its series in a non-causal model, else the buffer `first_interval`. "zero" is the
+            literal Δ_1 = 0.
+        time_mixer, channel_mixer, mu, rate, output_gate: the default is the paper's choice; the others are its
+            ablations.
+        backend: backend of `ops.liquid_gated_attention`. "auto" and "fused" also run whole mixers as fused kernels if
+            possible; `LFormer.explain` shows what runs.
     """
 
     inputs: int
@@ -135,14 +142,16 @@ class LFormerConfig:
                 'summaries=True needs rows="carried" and answer="series"; got '
                 f"rows={self.rows!r} and answer={self.answer!r}."
             )
-        if self.trees < 0 or (self.trees and (not self.summaries or self.series_scale or self.distribution != "point")):
+        if self.trees < 0 or (self.trees and not self.can_have_trees):
             raise ValueError(
-                f"trees must be at least 0, and 0 without summaries, with series_scale and with a distribution; got "
-                f"{self.trees}."
+                "trees must be at least 0, and 0 without features for them (summaries of a series or, in a non-causal "
+                'model with answer="step" and without persistence, the channels of its rows), with series_scale and '
+                f"with a distribution; got {self.trees}."
             )
-        if self.waves and (not self.trees or self.causal):
+        if self.waves and (not self.trees or not self.summaries or self.causal):
             raise ValueError(
-                f"waves=True needs trees and whole series; got trees={self.trees} and causal={self.causal}."
+                f"waves=True needs trees, summaries and whole series; got trees={self.trees}, "
+                f"summaries={self.summaries} and causal={self.causal}."
             )
         if self.read_out == "time" and self.answer != "query":
             raise ValueError(f'read_out="time" reads at query times, so it needs answer="query"; got {self.answer!r}.')
@@ -160,12 +169,21 @@ class LFormerConfig:
 
     @property
     def numbers(self) -> int:
-        """How many numbers the model puts out for an answer: those of a distribution for each of `outputs`."""
+        """Number of model outputs per prediction: the numbers of a distribution for each of `outputs`."""
         return NUMBERS[self.distribution] * self.outputs
 
     @property
+    def can_have_trees(self) -> bool:
+        """Whether there is a table of features for trees, and predictions are single numbers in the task's units."""
+        whole = self.answer == "step" and not self.causal and self.embedder != "frames"
+        rows = whole and self.persistence == "none"
+        return (self.summaries or rows) and not self.series_scale and self.distribution == "point"
+
+    @property
     def in_table(self) -> int:
-        """W, how many numbers trees are given of a series."""
+        """W, number of features per series, or per row, for the trees."""
+        if self.answer == "step":
+            return row_table_width(self.inputs, self.statics)
         return table_width(self.inputs, self.statics, self.waves)
 
     def time_read_out(self) -> TimeReadOut:
@@ -192,39 +210,39 @@ class LFormerConfig:
 
 
 class Entering(NamedTuple):
-    """What the mixers are given."""
+    """The input of the mixers."""
 
     x: Tensor  # (B, L, D)
     deltas: Tensor  # (B, L)
     lengths: Tensor  # (B,)
     is_query: Tensor | None  # (B, L) bool, rows of queries
-    merged: Merged | None  # how queries and observations were put in order
-    encoded: Encoded  # the rows before they were embedded, and what is known at each
+    merged: Merged | None  # how queries and rows were merged
+    encoded: Encoded  # the rows before embedding, and what is known at each
 
 
 class State(NamedTuple):
-    """Where a stream stands after its last valid row; what grows with the series is in float64, see `exact_dtype`."""
+    """The state of a stream after its last valid row; what grows with the series is in float64, see `exact_dtype`."""
 
     layers: tuple[LayerState, ...]
     time: Tensor  # (B,) float64, of the last row since the start of the series
-    rows: Tensor  # (B,) how many so far
-    pooled: Tensor  # (B, D) or (B, 3 D) what `Pool` keeps of the last mixer's rows, for answers per series
-    known: Known | None  # (B, C) of each channel, where rows or answers need it
-    static: Tensor | None  # (B, S) covariates
-    recent: Recent | None = None  # the latest rows, where rows show their neighbours
-    seen: Seen | None = None  # (B, C) what summaries need beyond what is known
-    read_out: ReadOutState | None = None  # where queries read by their distance in time
+    rows: Tensor  # (B,) number of rows so far
+    pooled: Tensor  # (B, D) or (B, 3 D) the running values of `Pool`, for predictions per series
+    known: Known | None  # (B, C) of each channel, if rows or predictions need it
+    static: Tensor | None  # (B, S) static covariates
+    recent: Recent | None = None  # the latest rows, if rows show their neighbours
+    seen: Seen | None = None  # (B, C) what summaries need in addition
+    read_out: ReadOutState | None = None  # state of the read-out by time, for queries
 
     @property
     def past(self) -> Past | None:
-        """What the row encoder goes on from; None where it keeps nothing."""
+        """The state of the row encoder; None if it has none."""
         return None if self.known is None else Past(self.time, self.rows, self.known, self.recent, self.seen)
 
 
 class LFormer(nn.Module):
-    """The backbone with its head: `model(batch)` answers per series (B, O), per row (B, L, O) or query (B, Q, O).
+    """The LFormer model: `model(batch)` predicts per series (B, O), per row (B, L, O) or per query (B, Q, O).
 
-    With a `distribution`, there are `config.numbers` in place of O, see `lformer.distributions`.
+    With a `distribution`, the last axis has `config.numbers` entries instead of O, see `lformer.distributions`.
 
     Example:
         >>> model = LFormer(LFormerConfig(inputs=3, outputs=2))
@@ -233,8 +251,8 @@ class LFormer(nn.Module):
         torch.Size([8, 2])
     """
 
-    recordable = True  # what it does depends on shapes, never on values, so its steps may be replayed as CUDA graphs
-    own_draws = True  # it draws from the generators of a run, never from those of the process
+    recordable = True  # control flow depends on shapes, never on values, so steps can be replayed as CUDA graphs
+    own_draws = True  # it uses the random generators of a run, never those of the process
 
     def __init__(self, config: LFormerConfig) -> None:
         super().__init__()
@@ -282,17 +300,17 @@ class LFormer(nn.Module):
     def forward(
         self, batch: IrregularBatch, state: State | None = None, return_state: bool = False
     ) -> Tensor | tuple[Tensor, State]:
-        """Answer for every series of the batch.
+        """Predict for every series of the batch.
 
         Args:
             batch: the series. To continue from a state, build it with the `t0` of the earlier pieces.
-            state: where the series stand; None at their start.
-            return_state: also return where they stand afterwards. States need causal=True and gate_norm "prefix" or
+            state: the state to continue from; None at the start of the series.
+            return_state: whether to also return the new state. States require causal=True and gate_norm "prefix" or
                 "none".
 
         Returns:
-            (B, O), (B, L, O) or (B, Q, O) as `config.answer` says, and the new state if asked for. Answers are finite:
-            inf or NaN is an error, but in compiled code and inside `skip_value_checks`.
+            (B, O), (B, L, O) or (B, Q, O), depending on `config.answer`, and the new state if requested. Predictions
+            are finite: inf or NaN raises an error, except in compiled code and inside `skip_value_checks`.
         """
         check_answer(self.config.answer, batch)
         call = fusion.call_of(
@@ -334,7 +352,7 @@ class LFormer(nn.Module):
         )
 
     def at_queries(self, x: Tensor, merged: Merged, state: State | None) -> tuple[Tensor, ReadOutState | None]:
-        """(B, L + Q, D) out of the last mixer -> (B, Q, D), and where the read-out stands, if there is one."""
+        """(B, L + Q, D) from the last mixer -> (B, Q, D), and the state of the read-out, if there is one."""
         answers = merged.answers(x)
         if self.read_out is None:
             return answers, None
@@ -342,12 +360,12 @@ class LFormer(nn.Module):
         return answers + self.dropout(read), after
 
     def explain(self, batch: IrregularBatch, state: State | None = None) -> fusion.Path:
-        """Which path `forward` takes here and, if it is not the fastest, the reason and what would change it."""
+        """Which path `forward` takes for this batch and, if it is not the fastest, why and what would change that."""
         queries = batch.query_times is not None
         return fusion.explain(self, fusion.call_of(batch.values, batch.deltas, queries, state is not None))
 
     def init_state(self, batch: int, static: Tensor | None = None) -> State:
-        """The state before the first row of `batch` series, with their covariates (B, S) if the model reads any."""
+        """The state before the first row of `batch` series, with their static covariates (B, S) if it uses any."""
         like, keeps = self.first_interval, self.rows.keeps_known
         exact = checks.exact_dtype(like.device)
         known = nothing_known(batch, self.config.inputs, like, exact) if keeps else None
@@ -364,21 +382,21 @@ class LFormer(nn.Module):
         )
 
     def step(self, values: Tensor, delta: Tensor, state: State, marks: Tensor | None = None) -> tuple[Tensor, State]:
-        """One row per series: what was seen, and how long after the row before.
+        """Process one row per series.
 
         Args:
             values: (B, *C); NaN where nothing was observed.
-            delta: (B,) interval since the latest row; 0 at the first row of a series.
+            delta: (B,) interval since the previous row; 0 at the first row of a series.
             state: from `init_state`, `step` or `forward(..., return_state=True)`.
-            marks: (B, M) numbers known in advance of this row, if the model reads any.
+            marks: (B, M) numbers known in advance for this row, if the model uses any.
 
         Returns:
-            (B, O), the answer for the series so far or for this row, and the new state.
+            (B, O), the prediction for the series so far or for this row, and the new state.
         """
         if self.config.answer == "query":
             raise RuntimeError(
-                'step answers at the row it is given; a model with answer="query" answers elsewhere. Use advance, and '
-                "ask where an answer is wanted."
+                'step predicts at the row it is given; a model with answer="query" predicts at query times. Use '
+                "advance, then ask."
             )
         x, row, encoded, after = self._advance(values, delta, state, marks)
         if self.config.answer == "series":
@@ -386,16 +404,16 @@ class LFormer(nn.Module):
         return _finite(self._from_guess(self.head(x)[:, None], row, encoded)[:, 0]), after
 
     def advance(self, values: Tensor, delta: Tensor, state: State, marks: Tensor | None = None) -> State:
-        """As `step`, without an answer: the state after one row per series, of any model that has one."""
+        """Like `step`, without a prediction: the state after one row per series. Works for every model with a state."""
         return self._advance(values, delta, state, marks)[-1]
 
     def ask(self, times: Tensor, state: State, marks: Tensor | None = None) -> Tensor:
-        """What a model with answer="query" says of series that stand at `state`, which stays as it is.
+        """Predict at query times with answer="query", from a state that is left unchanged.
 
         Args:
             times: (B, Q) since the start of each series, not before its latest row.
             state: as in `step`.
-            marks: (B, Q, M) numbers known in advance of these times, if the model reads any.
+            marks: (B, Q, M) numbers known in advance for these times, if the model uses any.
 
         Returns:
             (B, Q, O)
@@ -419,7 +437,7 @@ class LFormer(nn.Module):
     def _advance(
         self, values: Tensor, delta: Tensor, state: State, marks: Tensor | None
     ) -> tuple[Tensor, IrregularBatch, Encoded, State]:
-        """(B, D) out of the last mixer, the row, what the encoder made of it, and the new state."""
+        """(B, D) from the last mixer, the row, its encoding, and the new state."""
         checks.row_valid(values, delta, len(state.rows), self.config.inputs, self.first_interval.dtype)
         time = state.time + delta.to(state.time.dtype)
         row = _one_row(values, time, state, marks)
@@ -442,8 +460,8 @@ class LFormer(nn.Module):
         return x, row, encoded, after
 
     def decays(self, batch: IrregularBatch) -> list[Tensor]:
-        """(B, L, H) of each layer, how much of its memory every row of the batch lets fade: `-log g`; 0 on padding."""
-        entering = self._enter(replace(batch, query_times=None, query_marks=None), None)  # queries let nothing fade
+        """For each layer, (B, L, H) by how much its memory fades at every row of the batch: `-log g`; 0 on padding."""
+        entering = self._enter(replace(batch, query_times=None, query_marks=None), None)  # queries fade nothing
         x, deltas, lengths = entering.x, entering.deltas, entering.lengths
         found: list[Tensor] = []
         for mixer in self.blocks:
@@ -456,7 +474,7 @@ class LFormer(nn.Module):
         return [mixer for mixer in self.mixers if isinstance(mixer, LiquidMixer)]
 
     def _enter(self, batch: IrregularBatch, state: State | None) -> Entering:
-        """What enters the first mixer: the embedded rows, the queries among them."""
+        """The input of the first mixer: the embedded rows, merged with the queries."""
         past = None if state is None else state.past
         encoded = self.rows(batch, past)
         x, deltas = self.embedder(encoded.rows, self.clock(batch.times)), self.intervals(batch, state)
@@ -470,19 +488,19 @@ class LFormer(nn.Module):
         return Entering(x, merged.deltas, merged.lengths, merged.is_query, merged, encoded)
 
     def clock(self, times: Tensor) -> Tensor:
-        """Times as the time embedding wants them."""
+        """Times as the time embedding expects them."""
         return times / self.rows.interval if self.config.time_embedding == "relative" else times
 
     def _from_guess(self, prediction: Tensor, batch: IrregularBatch, encoded: Encoded) -> Tensor:
-        """The answers, added to what one would say without a model where that is wanted, with their distribution."""
+        """The predictions, added to the guess of the persistence if there is one, with their distribution."""
         if self.summaries is not None:
             assert encoded.known is not None
             assert encoded.seen is not None
             last = encoded.known.at(batch.lengths[:, None]).squeeze()
             added = self.summaries(last, encoded.seen, batch.static)
             prediction = prediction + added.reshape(added.shape[0], *[1] * (prediction.ndim - 2), -1)
-            if self.trees is not None:
-                prediction = self.trees.mix(prediction, self._table(batch, encoded, self.config.waves))
+        if self.trees is not None:
+            prediction = self.trees.mix(prediction, self._table(batch, encoded, self.config.waves))
         outputs = self.config.outputs
         raw, prediction = prediction[..., outputs:], prediction[..., :outputs]
         if self.persistence is not None:
@@ -494,20 +512,23 @@ class LFormer(nn.Module):
         return from_raw(self.config.distribution, encoded.own.restore(prediction, marks), raw, size)
 
     def new_trees(self, rounds: int, waves: bool = False) -> Trees | None:
-        """So many rounds of trees that have not grown, for the table that `summary_table` makes; None if 0."""
-        width = table_width(self.config.inputs, self.config.statics, waves)
-        return Trees(width, self.config.outputs, rounds) if rounds else None
+        """Empty trees for the features of `tree_table`, with this number of rounds; None if 0."""
+        width = replace(self.config, trees=rounds, waves=waves).in_table if rounds else 0
+        size = FOR_ROWS if self.config.answer == "step" else FOR_SERIES
+        return Trees(width, self.config.outputs, rounds, size) if rounds else None
 
     def set_trees(self, trees: Trees | None, waves: bool = False) -> None:
-        """Mix the answers with those of other trees, or of none."""
+        """Mix the predictions with those of these trees, or of none."""
         self.trees = trees
         self.config = replace(self.config, trees=0 if trees is None else trees.rounds, waves=waves)
 
-    def summary_table(self, batch: IrregularBatch, waves: bool = False) -> Tensor:
-        """(B, W) what trees are given of each series."""
+    def tree_table(self, batch: IrregularBatch, waves: bool = False) -> Tensor:
+        """(B, W) features of each series, or (B, L, W) of each row, for the trees."""
         return self._table(batch, self.rows(batch), waves)
 
     def _table(self, batch: IrregularBatch, encoded: Encoded, waves: bool) -> Tensor:
+        if self.config.answer == "step":
+            return row_table(*self.rows.scaled(batch), batch.times, batch.lengths, batch.static)
         assert encoded.known is not None
         assert encoded.seen is not None
         last = encoded.known.at(batch.lengths[:, None]).squeeze()
@@ -515,7 +536,7 @@ class LFormer(nn.Module):
         return table(last, encoded.seen, batch.static, found)
 
     def typical_first(self, dtype: torch.dtype) -> Tensor:
-        """The first interval of a series that must not look ahead."""
+        """The first interval of a series in a model that must not look ahead."""
         return self.first_interval.to(dtype) * (self.config.first_interval == "typical")
 
     def intervals(self, batch: IrregularBatch, state: State | None) -> Tensor:
@@ -534,17 +555,17 @@ class LFormer(nn.Module):
             first = torch.where(state.rows > 0, gap.to(first.dtype), first)
         first = torch.where(batch.lengths > 0, first, 0)  # an empty series has no first row
         rows = torch.arange(batch.deltas.shape[1], device=first.device)
-        return torch.where(rows == 0, first[:, None], batch.deltas)  # not a slice: an exported length may be anything
+        return torch.where(rows == 0, first[:, None], batch.deltas)  # not a slice: exported lengths are symbolic
 
 
 def _finite(answer: Tensor) -> Tensor:
-    """The answer itself, if it is one: layers may overflow where the operator inside them did not."""
+    """The prediction itself, if it is finite: layers may overflow even if the operator inside them does not."""
     checks.finite_result(answer, "the model's answer", "values or weights are")
     return answer
 
 
 def _one_row(values: Tensor, time: Tensor, state: State, marks: Tensor | None) -> IrregularBatch:
-    """(B, *C) with NaN where nothing was observed, (B,) -> a batch of one row per series."""
+    """(B, *C) with NaN where nothing was observed, (B,) -> a batch with one row per series"""
     observed = ~torch.isnan(values)
     return IrregularBatch(
         values=torch.where(observed, values, 0)[:, None],
@@ -559,7 +580,7 @@ def _one_row(values: Tensor, time: Tensor, state: State, marks: Tensor | None) -
 
 
 def _last_time(batch: IrregularBatch, state: State | None) -> Tensor:
-    """(B,) time of the last valid row; unchanged where this piece is empty."""
+    """(B,) time of the last valid row; that of the state if this piece is empty."""
     before = torch.zeros_like(batch.start) if state is None else state.time
     times = torch.cat([before[:, None], batch.times], dim=1)
     return times.gather(1, batch.lengths[:, None]).squeeze(1)

@@ -13,10 +13,11 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from lformer import LFormerClassifier, LFormerRegressor, Panel, load
 from lformer.baselines.boosting import BoostingConfig, grow
 from lformer.estimators.base import _together
-from lformer.estimators.tree_fitting import TreesBeside, _fill, _grow, _rounded_down, best_line
+from lformer.estimators.tree_fitting import TreeFitter, _fill, _fit, _rounded_down
+from lformer.estimators.tree_start import best_line
 from lformer.estimators.weights import unsound
 from lformer.evaluate import evaluate
-from lformer.nn.trees import LEAVES, NODES, Trees
+from lformer.nn.trees import FOR_SERIES, Trees
 
 SMALL: dict[str, Any] = {"width": 8, "depth": 1, "heads": 2, "max_epochs": 2, "random_state": 0, "device": "cpu"}
 
@@ -69,7 +70,7 @@ def test_they_are_those_of_scikit_learn(outputs: int) -> None:
     table[rng.random(table.shape) < 0.3] = np.nan
     table[:, 5] = rng.integers(0, 3, 600)  # ties with thresholds between them
     y = np.clip((np.nan_to_num(table[:, 0], nan=1) > 0) + (table[:, 5] > 1) * (outputs - 2), 0, outputs - 1)
-    grown: Any = HistGradientBoostingClassifier(max_iter=20, max_leaf_nodes=LEAVES).fit(table, y)
+    grown: Any = HistGradientBoostingClassifier(max_iter=20, max_leaf_nodes=FOR_SERIES.leaves).fit(table, y)
     trees = Trees(6, outputs, 20)
     _fill(trees, grown, [1] if outputs == 2 else [0, 1, 2])
     fresh = rng.permutation(table.ravel()).reshape(table.shape)
@@ -82,7 +83,9 @@ def test_they_are_those_of_scikit_learn(outputs: int) -> None:
 def test_numbers_are_those_of_scikit_learn() -> None:
     rng = np.random.default_rng(2)
     table = rng.normal(size=(300, 2)).astype(np.float32)
-    grown: Any = HistGradientBoostingRegressor(max_iter=10, max_leaf_nodes=LEAVES).fit(table, 3 + table[:, 0] ** 2)
+    grown: Any = HistGradientBoostingRegressor(max_iter=10, max_leaf_nodes=FOR_SERIES.leaves).fit(
+        table, 3 + table[:, 0] ** 2
+    )
     trees = Trees(2, 1, 10)
     _fill(trees, grown, [0])
     assert np.allclose(trees(torch.from_numpy(table))[:, 0].numpy(), grown.predict(table), atol=1e-5)
@@ -96,6 +99,23 @@ def test_thresholds_keep_their_neighbours_apart() -> None:
     assert (below <= rounded).all()
     assert (above > rounded).all()
     assert np.isfinite(_rounded_down(np.array([np.inf, -np.inf]))).all()
+
+
+def test_thresholds_lie_between_values() -> None:
+    """Where the last bit of a feature decides, two machines disagree."""
+    rng = np.random.default_rng(4)
+    table = rng.normal(size=(2000, 3)).astype(np.float32)
+    table[rng.random(table.shape) < 0.2] = np.nan
+    y = (np.nan_to_num(table[:, 0]) + np.nan_to_num(table[:, 1]) ** 2 > 0.5).astype(int)
+    config = BoostingConfig(inputs=1, outputs=2, max_iter=20)
+    trees = Trees(3, 2, 20)
+    _fit(trees, table.astype(np.float64), y, np.ones(2000), config)
+    grown: Any = grow("Classifier", table.astype(np.float64), y, np.ones(2000), config)
+    lines = torch.from_numpy(table)
+    found = trees(lines)
+    assert np.allclose(found[:, 1].numpy(), grown.decision_function(table), atol=1e-5)
+    for nudged in (torch.nextafter(lines, torch.tensor(-torch.inf)), torch.nextafter(lines, torch.tensor(torch.inf))):
+        assert torch.equal(trees(nudged), found)
 
 
 def test_they_find_what_a_short_training_does_not(X: Panel, classifier: LFormerClassifier) -> None:
@@ -117,15 +137,15 @@ def test_the_weight_is_the_best_on_the_validation_series(X: Panel) -> None:
 
 def test_the_score_is_that_of_the_model_with_its_trees(X: Panel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though nobody asks the network again."""
-    real, seen = TreesBeside.mix, []
+    real, seen = TreeFitter.mix, []
 
-    def watched(self: TreesBeside) -> dict[str, float]:
+    def watched(self: TreeFitter) -> dict[str, float]:
         told = real(self)
         assert told == pytest.approx(evaluate(self.model, self.task, self.splits.validation, self.batch_size), rel=1e-6)
         seen.append(told[self.task.monitor])
         return told
 
-    monkeypatch.setattr(TreesBeside, "mix", watched)
+    monkeypatch.setattr(TreeFitter, "mix", watched)
     for kind, y in ((LFormerClassifier, least(X) < -0.5), (LFormerRegressor, least(X))):
         seen.clear()
         model = kind(summaries=True, trees=True, **SMALL).fit(X, y)
@@ -164,7 +184,8 @@ def test_trees_of_numbers_start_from_a_line() -> None:
     weights[5:20] = 0
     y[5:20] = 1e6  # does not count
     trees = Trees(4, 2, 200)
-    _grow(trees, table, y.astype(np.float32), weights, seed=0)
+    config = BoostingConfig(inputs=1, outputs=2, max_iter=200)
+    _fit(trees, table, y.astype(np.float32), weights, config)
     assert trees.column.tolist() == [2, 0]
     assert float(trees.slope[0]) == pytest.approx(3, abs=0.1)
     assert float(trees.slope[1]) == 0  # of a number that hangs on no column
@@ -255,7 +276,7 @@ def test_saved_and_loaded(tmp_path: Path, X: Panel, classifier: LFormerClassifie
 
 
 @pytest.mark.parametrize(
-    ("name", "number"), [("left", NODES * 10**6), ("right", -1), ("feature", 14), ("column", 14), ("value", np.nan)]
+    ("name", "number"), [("left", 10**8), ("right", -1), ("feature", 14), ("column", 14), ("value", np.nan)]
 )
 def test_weights_that_lead_nowhere_are_refused(classifier: LFormerClassifier, name: str, number: float) -> None:
     state = classifier.model_.state_dict()

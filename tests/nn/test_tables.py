@@ -32,12 +32,12 @@ def beats(pace: float, B: int = 5, L: int = 60, noise: float = 0.3) -> Irregular
 
 def waves_of(batch: IrregularBatch) -> Tensor:
     """(B, 8) how fast both are, and how much that explains; the same of their changes."""
-    return model().summary_table(batch, waves=True)[:, 2 * IN_TABLE :].double()
+    return model().tree_table(batch, waves=True)[:, 2 * IN_TABLE :].double()
 
 
 @pytest.mark.parametrize("pace", [0.3, 0.8, 1.3])
 def test_the_pace_of_a_sine_is_in_the_table(pace: float) -> None:
-    table = model().summary_table(beats(pace), waves=True)
+    table = model().tree_table(beats(pace), waves=True)
     first = IN_TABLE * 2
     assert table.shape[1] == first + 8
     assert (table[:, first] - pace).abs().max() < 0.02
@@ -78,9 +78,9 @@ def test_where_there_is_no_wave_there_is_no_number(what: str) -> None:
 def test_a_causal_model_does_not_wait_for_the_end() -> None:
     causal = model(causal=True, gate_norm="prefix", trees=3)
     batch = beats(1.0)
-    assert causal.summary_table(batch).shape[1] == IN_TABLE * 2 == causal.config.in_table
+    assert causal.tree_table(batch).shape[1] == IN_TABLE * 2 == causal.config.in_table
     assert causal(batch).isfinite().all()
-    with pytest.raises(ValueError, match="waves=True needs trees and whole series"):
+    with pytest.raises(ValueError, match="waves=True needs trees, summaries and whole series"):
         model(causal=True, gate_norm="prefix", trees=3, waves=True)
     with pytest.raises(ValueError, match="trees=0"):
         model(waves=True)
@@ -113,5 +113,5 @@ def test_alone_or_together_some_at_once_or_all(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(("B", "L"), [(0, 5), (3, 0)])
 def test_of_no_series_or_no_rows(B: int, L: int) -> None:
     batch = IrregularBatch.build(torch.zeros(B, L, 2), torch.zeros(B, L))
-    table = model(trees=2, waves=True).summary_table(batch, waves=True)
+    table = model(trees=2, waves=True).tree_table(batch, waves=True)
     assert table.shape == (B, 2 * (IN_TABLE + 4))
