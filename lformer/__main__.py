@@ -1,4 +1,4 @@
-"""`python -m lformer`: the command line, where its script is not on the path."""
+"""`python -m lformer`: the command line, for when its script is not on the path."""
 
 from lformer.cli import app
 

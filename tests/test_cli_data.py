@@ -58,7 +58,7 @@ def test_pack_verify_and_fetch(home: Path) -> None:
     assert packed.exit_code == 0, packed.output
     assert "toy.npz" in packed.output
     assert "sha256 as recorded" in flat(call("data", "verify", "toy").output)
-    assert "toy is here" in flat(call("data", "fetch", "toy").output)
+    assert "toy is already here" in flat(call("data", "fetch", "toy").output)
     store.write_raw(home / "data/toy/toy.npz", {**dict(np.load(home / "data/toy/toy.npz")), "x": np.zeros(1)})
     changed = call("data", "verify", "toy")
     assert changed.exit_code == 1
@@ -128,6 +128,6 @@ def test_the_doctor_tells_by_exit_code_whether_training_would_work(home: Path) -
     assert "choose with --on-duplicate mean or --on-duplicate last" in flat(bad.output)
     merged = call("data", "doctor", str(home / "bad.csv"), *options, "--on-duplicate", "last")
     assert merged.exit_code == 0
-    assert "Nothing to do: --on-duplicate last decides." in flat(merged.output)
+    assert "Nothing to do: --on-duplicate last resolves them." in flat(merged.output)
     missing = call("data", "doctor", str(home / "nowhere.csv"), *options)
     assert missing.exit_code == 2

@@ -50,7 +50,7 @@ def predict(file: Path, *options: str) -> pd.DataFrame:
 
 
 def refused(*arguments: str, code: int = 1) -> str:
-    """The one line of a command that a user can put right: 1 if it is about the data, 2 about the request."""
+    """The one line of an error that a user can correct: exit code 1 if it is about the data, 2 about the request."""
     result = call(*arguments)
     assert result.exit_code == code, result.output
     assert "Traceback" not in result.output
@@ -105,7 +105,7 @@ def test_a_model_that_learnt_nothing_is_said_to_be_no_better_than_a_constant(tmp
     table = pd.DataFrame({"id": np.repeat(np.arange(40), 3), "t": np.tile(np.arange(3), 40), "x": rng.random(120)})
     table["y"] = np.repeat((np.arange(40) == 0) | (np.arange(40) == 1), 3).astype(int)
     text = fit(written(table, tmp_path / "t.csv"), "--id", "id", "--time", "t", "--target", "y", "--task", "classify")
-    assert "By accuracy the model is no better than a simple answer" in text
+    assert "By accuracy, the model is no better than the baseline" in text
     assert load(tmp_path / "model").features_.channels == ("x",)  # the target is no input
 
 
@@ -136,7 +136,8 @@ def test_a_channel_that_a_new_table_lacks_counts_as_unobserved_and_renamed_colum
     assert len(answers) == only["who"].nunique()
     extra = written(table.replace({"lab": {"na": "mg"}}), tmp_path / "mg.csv")
     text = refused("predict", str(tmp_path / "model"), str(extra), "--out", str(tmp_path / "p.csv"))
-    assert "mg.csv has channels that training did not have: 'mg'; the model knows k, na. --ignore-new-channels" in text
+    says = "mg.csv has channels that were not in the training data: 'mg'; the model knows k, na. --ignore-new-channels"
+    assert says in text
     assert not (tmp_path / "p.csv").exists()
     without = predict(written(table[table["lab"] != "na"], tmp_path / "k.csv"))
     pd.testing.assert_frame_equal(predict(extra, "--ignore-new-channels"), without)
@@ -169,7 +170,7 @@ def test_targets_that_vary_or_are_missing_name_the_id(tmp_path: Path) -> None:
     assert "y.csv has no target for 39 of 40 ids of" in text
     assert "among them ['p01', 'p02', 'p03', 'p04', 'p05']; it has ids such as ['p00']" in text
     two = written(pd.DataFrame({"who": ["p00"], "y": [1], "z": [1]}), tmp_path / "y.csv")
-    assert "or choose one by --target; got ['y', 'z']" in refused(*ask, "--targets", str(two), code=2)
+    assert "or choose one with --target; got ['y', 'z']" in refused(*ask, "--targets", str(two), code=2)
     assert not (tmp_path / "model").exists()
 
 
@@ -178,8 +179,8 @@ def test_wrong_requests_are_one_clear_line(tmp_path: Path) -> None:
     ask = ("fit", file, "--id", "who", "--time", "when", "--target", "state", "--channel", "lab")
     out = ("--out", str(tmp_path / "model"))
     assert "the target must hold numbers" in refused(*ask, "--value", "x", "--task", "regress", *out)
-    assert "give the one column of the values by --value" in refused(*ask, "--task", "classify", *out, code=2)
-    assert "holds other things than a model" in refused(
+    assert "give the one column of the values with --value" in refused(*ask, "--task", "classify", *out, code=2)
+    assert "contains files that do not belong to a model" in refused(
         *ask, "--value", "x", "--task", "classify", "--out", str(tmp_path), code=2
     )
     missing = ("fit", str(tmp_path / "no.csv"), *ask[2:], "--value", "x", *out)
@@ -229,7 +230,7 @@ def test_models_saved_from_python_are_told_the_columns(tmp_path: Path) -> None:
     LFormerClassifier(width=8, max_epochs=1).fit(panel, labels).save(tmp_path / "model")
     file = written(table, tmp_path / "labs.csv")
     ask = ("predict", str(tmp_path / "model"), str(file), "--out", str(tmp_path / "p.csv"))
-    assert "so --id and --time must" in refused(*ask, code=2)
+    assert "--id and --time must be given" in refused(*ask, code=2)
     assert len(predict(file, *LONG)) == 40
     both = np.random.default_rng(0).random((40, 2))
     LFormerRegressor(width=8, max_epochs=1).fit(panel, both).save(tmp_path / "model")
@@ -249,9 +250,9 @@ def test_progress_is_shown_unless_quiet(tmp_path: Path) -> None:
 
 def test_the_task_is_inferred_from_the_target_and_said(tmp_path: Path) -> None:
     file = written(labs().assign(score=lambda t: t["who"].str[1:].astype(float) / 3), tmp_path / "labs.csv")
-    assert "Task: classify, as 'state' holds 2 different values" in fit(file, *LONG, "--target", "state")
+    assert "Task: classify, because 'state' has 2 different values" in fit(file, *LONG, "--target", "state")
     assert type(load(tmp_path / "model")) is LFormerClassifier
-    assert "Task: regress, as 'score' holds 40 different values" in fit(file, *LONG, "--target", "score")
+    assert "Task: regress, because 'score' has 40 different values" in fit(file, *LONG, "--target", "score")
     assert type(load(tmp_path / "model")) is LFormerRegressor
 
 
@@ -316,7 +317,7 @@ def test_row_targets_meet_their_rows(tmp_path: Path) -> None:
     assert [part.tolist() for part in per_series(flat, panel)] == [[13, 15], [21, 22]]
 
 
-@pytest.mark.filterwarnings("ignore:.* further ahead than training looked:UserWarning")
+@pytest.mark.filterwarnings("ignore:.* further ahead than any in training:UserWarning")
 @pytest.mark.parametrize("task", ["interpolate", "forecast"])
 def test_values_at_times_asked_for(tmp_path: Path, task: str) -> None:
     table = labs().drop(columns=["state", "score"])
@@ -331,7 +332,7 @@ def test_values_at_times_asked_for(tmp_path: Path, task: str) -> None:
     late = ("--at", "2024-09-01", "--at", "2024-09-02T12:00:00Z")
     if task == "forecast":
         far = refused("predict", str(tmp_path / "model"), str(file), "--out", str(tmp_path / "p.csv"), *late)
-        assert "40 of 40 series are asked further ahead than training looked, which was up to" in far
+        assert "40 of 40 series have queries further ahead than any in training, which was up to" in far
         assert "or allow it with --extrapolate warn." in far
         model.set_params(extrapolate="warn")
     told = predict(file, *late, "--extrapolate", "warn")
@@ -351,7 +352,7 @@ def test_values_at_times_asked_for(tmp_path: Path, task: str) -> None:
     strange = written(asked.assign(who="nobody"), tmp_path / "strange.csv")
     assert "ids that have no observations, among them ['nobody']" in refused(*ask, "--queries", str(strange))
     if task == "forecast":
-        assert "a forecast is for times after the last row" in refused(*ask, "--at", "2024-03-01")
+        assert "forecasts are for times after the last row" in refused(*ask, "--at", "2024-03-01")
 
 
 def test_requests_that_do_not_go_together(tmp_path: Path) -> None:
@@ -418,7 +419,8 @@ def test_series_without_a_target_are_learned_from_first(tmp_path: Path) -> None:
     unlabelled = written(pd.concat([more, labs()[more.columns]]), tmp_path / "more.parquet")  # those of the first, too
     ask = (*LONG, "--target", "state", "--task", "classify")
     text = fit(file, *ask, "--unlabelled", str(unlabelled))
-    assert "Pre-trained on 34 series of the table and 30 without a target. Hidden values: mean squared error" in text
+    says = "Pre-trained on 34 series of the table and 30 without a target. Mean squared error on hidden values: "
+    assert says in text
     assert "6 series held out, 34 to train" in text
     assert set(predict(file).prediction) <= {"ill", "well"}
 
@@ -431,7 +433,7 @@ def test_wide_tables_without_a_target_may_lack_a_channel_but_bring_none(tmp_path
     ask = ("--id", "id", "--time", "t", "--target", "y", "--task", "classify", "--unlabelled")
     assert "and 12 without a target" in fit(file, *ask, str(written(more.drop(columns=["b", "y"]), tmp_path / "a.csv")))
     again = ("fit", str(file), *ask, str(file), "--out", str(tmp_path / "model"), "--quiet")
-    assert "must hold series of other ids than the table with the targets" in refused(*again)
+    assert "must have series with ids that are not in the table with the targets" in refused(*again)
 
 
 def test_unlabelled_series_are_for_tasks_with_targets(tmp_path: Path) -> None:
@@ -491,12 +493,12 @@ def test_several_files_are_one_table_in_memory_and_on_disk(tmp_path: Path, monke
         np.testing.assert_array_equal(load(tmp_path / name).predict_proba(series), wanted)  # type: ignore[attr-defined]
     assert len(Panel.open(tmp_path / "panel")) == 40
     monkeypatch.setattr("lformer.cli.big_table._memory", lambda: 1000)
-    assert "its series lie on disk" in fit(whole, *options)
+    assert "its series are stored on disk" in fit(whole, *options)
     assert not list(tmp_path.glob("series-*"))
     text = refused(
         "fit", str(whole), *LONG, "--target", "score", "--task", "regress-points", "--out", str(tmp_path / "m"), code=2
     )
-    assert "has to fit there" in text
+    assert "must fit into memory" in text
     text = refused(
         "fit", str(written(table, tmp_path / "labs.csv")), *LONG, "--target", "state", "--out", str(tmp_path / "m"),
         "--on-disk", str(tmp_path / "other"), code=2,
@@ -504,7 +506,7 @@ def test_several_files_are_one_table_in_memory_and_on_disk(tmp_path: Path, monke
     assert "--on-disk is for Parquet" in text
     twice = ("--out", str(tmp_path / "m"), "--on-disk", str(tmp_path / "panel"))
     text = refused("fit", str(tmp_path / "big"), *options, *twice, code=2)
-    assert "is there already" in text
+    assert "already exists" in text
     text = refused("fit", str(tmp_path / "none*.csv"), *options, "--out", str(tmp_path / "m"), code=2)
     assert "none*.csv" in text
 

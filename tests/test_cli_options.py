@@ -45,7 +45,7 @@ def test_training_is_as_the_options_say(tmp_path: Path) -> None:
 
 def test_the_help_says_when_training_ends() -> None:
     text = flat(call("fit", "--help").output.replace("│", " "))
-    assert "Training stops after 20 epochs that were no better" in text
+    assert "Training stops after 20 epochs without improvement" in text
     assert "at most" not in text.lower()
 
 
@@ -187,7 +187,7 @@ def test_the_form_of_stamps_is_remembered_and_read_in_what_is_asked(tmp_path: Pa
         told.append(pd.read_csv(tmp_path / "p.csv"))
     pd.testing.assert_frame_equal(*told)
     says = refused("predict", str(tmp_path / "m"), str(german), "--at", "noon", "--out", str(tmp_path / "p.csv"))
-    assert f"--at: 1 stamp cannot be read by --time-format {form}" in says
+    assert f"--at: 1 stamp cannot be read with --time-format {form}" in says
 
 
 def test_local_time_of_a_zone_is_what_is_asked_for_and_told(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_tables_of_records_that_are_not_here_say_where_they_are(
             "records in/", "records in /"
         )
         assert "are in the repository of lformer" in text
-        assert "by --out" in text
+        assert "give the folder with --out" in text
 
 
 def test_commands_are_imported_without_torch() -> None:

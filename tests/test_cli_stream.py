@@ -98,7 +98,7 @@ def test_a_wrong_line_is_answered_by_an_error_and_the_others_go_on(tmp_path: Pat
         ("{", "not JSON"),
         ({"id": 1.5, "time": 1, "values": {}}, "a line must be an object such as"),
         ({"id": "p00"}, 'either "time", for a row, or "at"'),
-        ({"id": "p00", "time": 99.0, "values": {"ph": 7.4}}, "channel 'ph' is not among those of training: k, na"),
+        ({"id": "p00", "time": 99.0, "values": {"ph": 7.4}}, "channel 'ph' is not a channel of training: k, na"),
         ({"id": "p00", "time": 99.0, "values": {"k": "high"}}, "k must be a number; got 'high'"),
         ({"id": "p00", "time": "noon", "values": {"k": 1}}, "time must be a number; got 'noon'"),
         ({"id": "p00", "time": -99.0, "values": {"k": 1}}, "time must not go back"),
@@ -112,7 +112,7 @@ def test_a_wrong_line_is_answered_by_an_error_and_the_others_go_on(tmp_path: Pat
     for n, (answer, (_, says)) in enumerate(zip(told[len(good) :], wrong, strict=True)):
         assert answer["line"] == len(good) + n + 1
         assert says in answer["error"]
-    assert "9 wrong, 0 dropped as late" in said
+    assert "9 invalid, 0 dropped as late" in said
     # In the midst of the others, which are then worked off one by one.
     told, _ = streamed(
         tmp_path / "m", [*good[:9], wrong[6][0] | {"time": good[0]["time"], "id": good[0]["id"]}, *good[9:]]

@@ -23,7 +23,7 @@ def test_intervals_of_numbers_are_two_more_columns(tmp_path: Path) -> None:
     model = load(tmp_path / "model")
     assert (model.uncertainty, model.calibration_fraction) == ("quantiles", 0.3)
     assert model.calibration_.series == 21  # 0.3 of 68, rounded up
-    assert "Coverage against what was asked for" in (tmp_path / "model-report.html").read_text()
+    assert "Observed against nominal coverage" in (tmp_path / "model-report.html").read_text()
     assert list(predict(file).columns) == ["who", "prediction"]
     said = refused(
         "predict", str(tmp_path / "model"), str(file), "--out", str(tmp_path / "p.csv"), "--interval", "0.99"

@@ -1,4 +1,4 @@
-"""lformer where other libraries put estimators: `lformer.adapters.aeon` and `lformer.adapters.sktime`."""
+"""Adapters that make the estimators available in other libraries: aeon and sktime."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ E = TypeVar("E", bound=LFormerEstimator)
 
 
 def configured(estimator: E | None, kind: Any, random_state: Any) -> E:
-    """A clone of the estimator that somebody gave, or one with the defaults of its class."""
+    """A clone of the given estimator, or a new one of its class with default arguments."""
     if estimator is not None and not isinstance(estimator, kind):
-        raise TypeError(f"estimator must be an {kind.__name__} or None; got a {type(estimator).__name__}.")
+        raise TypeError(f"estimator must be an {kind.__name__} or None; got {type(estimator).__name__}.")
     chosen: E = kind() if estimator is None else clone(estimator)
     return chosen if random_state is None else chosen.set_params(random_state=random_state)

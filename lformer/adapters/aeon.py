@@ -1,4 +1,4 @@
-"""Classifier and regressor as estimators of aeon, which gives series as arrays (channels, time) without stamps."""
+"""A classifier and a regressor for aeon, whose series are arrays (channels, time) without time stamps."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ TEST_PARAMETERS: dict[str, Any] = {
 class AeonClassifier(BaseClassifier):  # type: ignore[misc]
     """An `LFormerClassifier` for aeon's pipelines, comparisons and searches.
 
-    aeon's series have no stamps: their rows count as one unit of time apart. NaN means not observed.
+    aeon's series have no time stamps, so consecutive rows are one unit of time apart. NaN means not observed.
 
     Args:
-        estimator: what is trained, a clone of it; `LFormerClassifier()` if None. After `fit`, `estimator_`.
-        random_state: takes the place of the estimator's own, unless it is None.
+        estimator: the estimator to train; `LFormerClassifier()` if None. It is cloned, and the fitted clone is
+            `estimator_`.
+        random_state: replaces the random state of the estimator, unless it is None.
 
     Example:
         >>> import numpy as np
@@ -69,12 +70,12 @@ class AeonClassifier(BaseClassifier):  # type: ignore[misc]
 
     @classmethod
     def _get_test_params(cls, parameter_set: str = "default") -> dict[str, Any]:
-        """What aeon's checks train."""
+        """Arguments for aeon's checks."""
         return {"estimator": LFormerClassifier(**TEST_PARAMETERS)}
 
 
 class AeonRegressor(BaseRegressor):  # type: ignore[misc]
-    """An `LFormerRegressor` for aeon; arguments as for `AeonClassifier`."""
+    """An `LFormerRegressor` for aeon, with the arguments of `AeonClassifier`."""
 
     _tags: ClassVar[dict[str, Any]] = TAGS
 
@@ -92,10 +93,10 @@ class AeonRegressor(BaseRegressor):  # type: ignore[misc]
 
     @classmethod
     def _get_test_params(cls, parameter_set: str = "default") -> dict[str, Any]:
-        """What aeon's checks train."""
+        """Arguments for aeon's checks."""
         return {"estimator": LFormerRegressor(**TEST_PARAMETERS)}
 
 
 def unit_spaced(X: Any) -> Panel:
-    """The series of an array (n, channels, time), or of a list of (channels, time); times 0, 1, 2, ..."""
+    """A panel from an array (n, channels, time) or a list of (channels, time), with times 0, 1, 2, ..."""
     return Panel.from_list([(np.arange(one.shape[1]), np.asarray(one).T) for one in X])

@@ -1,4 +1,4 @@
-"""Classifier and regressor as estimators of sktime, whose series are tables indexed by time."""
+"""A classifier and a regressor for sktime, whose series are tables indexed by time."""
 
 from __future__ import annotations
 
@@ -42,12 +42,13 @@ SMALLER = TEST_PARAMETERS | {"width": 4, "heads": 1}
 class SktimeClassifier(BaseClassifier):  # type: ignore[misc]
     """An `LFormerClassifier` for sktime's pipelines, searches and benchmarks.
 
-    The index of a series is its time, numbers, dates, durations or periods; where sktime was given arrays, rows are one
+    The index of a series holds its times: numbers, dates, durations or periods. For arrays, consecutive rows are one
     unit of time apart. NaN means not observed.
 
     Args:
-        estimator: what is trained, a clone of it; `LFormerClassifier()` if None. After `fit`, `estimator_`.
-        random_state: takes the place of the estimator's own, unless it is None.
+        estimator: the estimator to train; `LFormerClassifier()` if None. It is cloned, and the fitted clone is
+            `estimator_`.
+        random_state: replaces the random state of the estimator, unless it is None.
 
     Example:
         >>> import numpy as np
@@ -78,12 +79,12 @@ class SktimeClassifier(BaseClassifier):  # type: ignore[misc]
 
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
-        """What sktime's checks train."""
+        """Arguments for sktime's checks."""
         return [{"estimator": LFormerClassifier(**TEST_PARAMETERS)}, {"estimator": LFormerClassifier(**SMALLER)}]
 
 
 class SktimeRegressor(BaseRegressor):  # type: ignore[misc]
-    """An `LFormerRegressor` for sktime; arguments as for `SktimeClassifier`.
+    """An `LFormerRegressor` for sktime, with the arguments of `SktimeClassifier`.
 
     Example:
         >>> import numpy as np
@@ -111,12 +112,12 @@ class SktimeRegressor(BaseRegressor):  # type: ignore[misc]
 
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
-        """What sktime's checks train."""
+        """Arguments for sktime's checks."""
         return [{"estimator": LFormerRegressor(**TEST_PARAMETERS)}, {"estimator": LFormerRegressor(**SMALLER)}]
 
 
 def stamped(X: Any) -> Panel:
-    """The series of a list of tables, indexed by time; of a period, its beginning counts."""
+    """A panel from a list of tables indexed by time; for periods, their start is used."""
     tables = [one.set_axis(one.index.to_timestamp()) if hasattr(one.index, "to_timestamp") else one for one in X]
     channels = [str(name) for name in tables[0].columns]
     series = [
@@ -126,5 +127,5 @@ def stamped(X: Any) -> Panel:
 
 
 def _plain(table: Any) -> bool:
-    """Whether its times are numbers; dates stay an index, which may have a time zone."""
+    """Whether the times are numbers; dates are kept as an index, which may have a time zone."""
     return table.index.dtype.kind in "iuf"

@@ -1,4 +1,4 @@
-"""The demo: learn to trace spirals from thirty noisy, irregular points, and look at the result."""
+"""The demo: learn to reconstruct spirals from thirty noisy, irregular points, and plot the result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PANELS = 6
 
 @dataclass(frozen=True, kw_only=True)
 class DemoConfig:
-    """What can be turned. Two minutes on two CPU cores as it stands."""
+    """Settings of the demo. With the defaults, it takes two minutes on two CPU cores."""
 
     alpha: str = "0.02"
     points: int = 30
@@ -36,10 +36,10 @@ class DemoConfig:
 
 
 def run(config: DemoConfig, progress: bool = True) -> dict[str, Any]:
-    """Train, test, draw. Writes `record.json` and `spirals.png` under `config.folder`.
+    """Train, test and plot. Writes `record.json` and `spirals.png` to `config.folder`.
 
     Returns:
-        The record, as it stands in the JSON file.
+        The record, as written to the JSON file.
     """
     plots.require_matplotlib()  # before two minutes of training, not after
     config.folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def run(config: DemoConfig, progress: bool = True) -> dict[str, Any]:
     (config.folder / "record.json").write_text(json.dumps(record, indent=1) + "\n")
 
     prediction, truth = torch.stack(predict(model, task, splits.test)), splits.test.clean
-    title = f"LFormer, α = {config.alpha}: {config.points} points of the first half in, the whole spiral out"
+    title = f"LFormer, α = {config.alpha}: spirals reconstructed from {config.points} points of their first half"
     show = spread(truth, PANELS)
     plots.spiral_figure(
         config.folder / "spirals.png",
@@ -85,12 +85,12 @@ def run(config: DemoConfig, progress: bool = True) -> dict[str, Any]:
 
 
 def spread(truth: Tensor, count: int) -> Tensor:
-    """Indices of test spirals of both orientations: those that end far right and those that end far left, by turns."""
+    """Indices of test spirals of both orientations, evenly spaced in the order of their first points."""
     order = truth[:, 0, 0].argsort()
     return order[torch.linspace(0, len(order) - 1, count).round().long()]
 
 
 def observations(batches: Iterable[IrregularBatch], chosen: Tensor) -> list[Tensor]:
-    """The observed rows of some series of one batch, (points, 2) each."""
+    """The observed rows of the chosen series of a single batch, (points, 2) each."""
     (batch,) = batches
     return [batch.values[i][batch.observed[i].all(dim=-1)] for i in chosen.tolist()]

@@ -237,10 +237,10 @@ def _train(
     result = train.fit(model, task, splits, training, seed=seed, folder=folder, progress=progress, report=report)
     if not rounds:
         return result
-    from lformer.estimators.tree_fitting import TreesBeside  # needs scikit-learn, which the speed benchmark does not
+    from lformer.estimators.tree_fitting import TreeFitter  # needs scikit-learn, which the speed benchmark does not
 
     assert isinstance(model, LFormer)
-    trees = TreesBeside(model.cpu(), task, splits, seed, training.batch_size, choose(training.device), rounds)
+    trees = TreeFitter(model.cpu(), task, splits, seed, training.batch_size, choose(training.device), rounds)
     with train.rounding(training):
         validation = trees.mix()
         return replace(result, validation=validation, metrics=evaluate(model, task, splits.test, training.batch_size))

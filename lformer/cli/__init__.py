@@ -8,9 +8,7 @@ import lformer
 from lformer.cli import bench, data, defaults, experiment, export, model, stream, warm
 from lformer.cli.common import console
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Time series whose observations come when they come."
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Deep learning for irregularly sampled time series.")
 app.command()(experiment.demo)
 app.command()(experiment.speed)
 app.command()(warm.warm)
@@ -33,7 +31,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Time series whose observations come when they come."""
+    """Deep learning for irregularly sampled time series."""

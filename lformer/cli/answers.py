@@ -1,4 +1,4 @@
-"""What a saved model says about the series of a new table, as a table, for `lformer predict`."""
+"""Predictions of a saved model for the series of a new table, as a table, for `lformer predict`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lformer.sealed import write_whole
 
 
 def columns_of(model: Path, kept: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Names of the columns of a new table: as given, else as the model has kept them since its fit."""
+    """Column names of a new table: as given, else as the model recorded them when it was fitted."""
     empty: dict[str, Any] = {
         "channel": None,
         "value": None,
@@ -31,7 +31,7 @@ def columns_of(model: Path, kept: dict[str, Any], given: dict[str, Any]) -> dict
     columns["value"] = read_table.one_value(columns["channel"], [value] if isinstance(value, str) else value)
     lost = [f"--{key}" for key in ("id", "time") if not columns.get(key)]
     if lost:
-        raise UsageError(f"{model} does not say how the columns are named, so {' and '.join(lost)} must.")
+        raise UsageError(f"{' and '.join(lost)} must be given, because {model} does not record the column names.")
     return columns
 
 
@@ -44,9 +44,10 @@ def new_series(
     free: bool,
     ignore_new: bool = False,
 ) -> Panel:
-    """The series of a new table, with channels and unit `like` a panel or the features of a model.
+    """The series of a new table, with the channels and unit of `like`, a panel or the features of a model.
 
-    A channel that has no column is unobserved, unless its column was asked for; a new one is left out if `ignore_new`.
+    A channel without a column is unobserved, unless its column was named by the user; a channel that is new is left out
+    if `ignore_new`.
     """
     value = columns["value"]
     if isinstance(value, list) and free:
@@ -62,17 +63,17 @@ def new_series(
 def _known_channels(
     table: pd.DataFrame, columns: dict[str, Any], known: tuple[str, ...], file: Path, ignore_new: bool
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """The table and its columns without channels that training did not have."""
+    """The table and its columns, without channels that were not in the training data."""
     channel, value = columns["channel"], columns["value"]
     names = value if channel is None else table[channel].dropna().unique().tolist()
     new = [name for name in names or [] if str(name) not in known]
     if new and not ignore_new:
         raise ValueError(
-            f"{file} has channels that training did not have: {', '.join(map(repr, new[:5]))}; the model knows "
+            f"{file} has channels that were not in the training data: {', '.join(map(repr, new[:5]))}; the model knows "
             f"{', '.join(known[:8])}{', ...' if len(known) > 8 else ''}. --ignore-new-channels leaves them out."
         )
     if new:
-        say(f"Left out: {', '.join(map(repr, new[:5]))}{', ...' if len(new) > 5 else ''}, which training did not have.")
+        say(f"Left out: {', '.join(map(repr, new[:5]))}{', ...' if len(new) > 5 else ''} (not in the training data).")
         if channel is None:
             return table, {**columns, "value": [name for name in names if name not in new]}
         return table[~table[channel].isin(new)], columns
@@ -80,9 +81,10 @@ def _known_channels(
 
 
 def answer_table(estimator: Any, panel: Panel, columns: dict[str, Any], interval: float | None = None) -> pd.DataFrame:
-    """id, the time if there is an answer for each row, prediction, and the probability of each class.
+    """Columns: id, the time if there is a prediction per row, prediction, and the probability of each class.
 
-    With an `interval`, also the ends of one of this coverage, or whether each class is in the set.
+    With `interval`, also the ends of the prediction interval of this coverage, or whether each class is in the
+    prediction set.
     """
     each_row = estimator.model_.config.answer == "step"
     answers: dict[str, Any] = {columns["id"]: np.repeat(panel.ids, panel.lengths) if each_row else panel.ids}
@@ -110,9 +112,9 @@ def answer_table(estimator: Any, panel: Panel, columns: dict[str, Any], interval
 def asked_table(
     estimator: Any, panel: Panel, asked: list[Any], columns: dict[str, Any], interval: float | None = None
 ) -> pd.DataFrame:
-    """id, time asked for, the value of each channel, and the ends of its interval if one is wanted.
+    """Columns: id, query time, the value of each channel, and the ends of its interval if `interval` is given.
 
-    Ids that nothing is asked of are left out.
+    Ids without a query are left out.
     """
     some = [i for i, stamps in enumerate(asked) if len(stamps)]
     panel, asked = panel[some], [asked[i] for i in some]
@@ -130,17 +132,17 @@ def asked_table(
 
 
 def _ends(names: list[str], ends: Any) -> dict[str, Any]:
-    """Columns of (N, O, 2) lower and upper ends."""
+    """Columns with the lower and upper ends of (N, O, 2) intervals."""
     return {f"{name}_{end}": ends[:, k, e] for k, name in enumerate(names) for e, end in enumerate(("low", "high"))}
 
 
 def _on_the_wall(stamps: Any, zone: str | None) -> Any:
-    """Dates in the time zone that they came in, with their offset."""
+    """Dates in the time zone of the data, with their offset."""
     return stamps if zone is None else pd.DatetimeIndex(stamps, tz="UTC").tz_convert(read_zone(zone))
 
 
 def write(answers: pd.DataFrame, out: Path) -> None:
-    """By the suffix of the file: text, lines of JSON, or Parquet."""
+    """Write a table in the format of the file's suffix: text, JSON lines or Parquet."""
     name = out.name.lower().removesuffix(".gz")
     packed = "gzip" if out.name.lower().endswith(".gz") else None
     if name.endswith(".parquet"):

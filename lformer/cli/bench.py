@@ -18,27 +18,28 @@ if TYPE_CHECKING:
     from lformer.bench.engine import Outcome, Settings
     from lformer.bench.tuning import Study
 
-app = typer.Typer(no_args_is_help=True, help="Every cell of the paper's tables.")
+app = typer.Typer(no_args_is_help=True, help="Run the paper's benchmarks, and make tables and figures of the records.")
 
 Out = Annotated[Path, typer.Option("--out", help="Folder of the records.")]
 RECORDS = Path("results/bench")
-EngineName = Annotated[str, typer.Option("--engine", help="How cells are run: local, or ray on a cluster.")]
+EngineName = Annotated[str, typer.Option("--engine", help="Where cells run: local, or ray for a cluster.")]
 Address = Annotated[
     str | None,
-    typer.Option(help="Of a Ray cluster, or auto; if not given, --engine ray starts one on this machine."),
+    typer.Option(help="Address of a Ray cluster, or auto. By default, --engine ray starts one on this machine."),
 ]
 GpuShare = Annotated[
-    float | None, typer.Option(help="Of a GPU that a cell takes on a Ray cluster with GPUs; an eighth if not given.")
+    float | None,
+    typer.Option(help="Fraction of a GPU per cell on a Ray cluster with GPUs. By default an eighth (0.125)."),
 ]
 
 
 @app.command("list")
 def list_cells(
     device: Annotated[
-        str | None, typer.Option(help="cuda: which path every recipe and estimator takes on a GPU, and why.")
+        str | None, typer.Option(help="cuda: show which code path each recipe and estimator takes on a GPU, and why.")
     ] = None,
 ) -> None:
-    """Data sets with their tasks and whether they are here, models, ablations and variants."""
+    """List the data sets, with their tasks and whether they are on this machine, and the models and variants."""
     if device is not None:
         with clear_errors():
             _list_paths(device)
@@ -49,7 +50,7 @@ def list_cells(
     from lformer.data.manage import status
 
     table = Table(title="Data sets")
-    for column in ("name", "tasks", "here", "recipe: width, mixers, heads", "rate", "batch", "epochs"):
+    for column in ("name", "tasks", "status", "recipe: width, mixers, heads", "lr", "batch", "epochs"):
         table.add_column(column)
     for name, dataset in DATASETS.items():
         plan = recipe(name)
@@ -61,23 +62,23 @@ def list_cells(
     console.print(table)
     lines = {
         "Models": [name for name, entry in MODELS.items() if not entry.at_once],
-        "Models that are fitted at once": [name for name, entry in MODELS.items() if entry.at_once],
+        "Simple models, fitted without epochs": [name for name, entry in MODELS.items() if entry.at_once],
         "Ablations of lformer": ABLATIONS,
-        "Variants, recipes beside the paper's": VARIANTS,
-        "There is a best variant for": [" ".join(cell) for cell in BEST],
+        "Variants, recipes other than the paper's": VARIANTS,
+        "Cells with a best variant": [" ".join(cell) for cell in BEST],
     }
     for title, names in lines.items():
         console.print(f"{title}: {', '.join(names)}", highlight=False)
 
 
 def _list_paths(device: str) -> None:
-    """A question to shapes alone: asked on any machine, as it would be on a GPU."""
+    """The paths depend on shapes alone, so any machine can tell which ones a GPU would take."""
     from lformer.bench.paths import all_paths
 
     if device != "cuda":
-        raise ValueError(f"--device must be cuda, the only one with paths to choose from; got {device!r}.")
+        raise ValueError(f"--device must be cuda, the only device with several code paths; got {device!r}.")
     table = Table(title="Paths on a recent NVIDIA GPU, in TF32")
-    for column in ("recipe or estimator", "training", "answering", "because", "what would change it"):
+    for column in ("recipe or estimator", "training", "prediction", "reason", "what would change it"):
         table.add_column(column, no_wrap=column == "recipe or estimator")
     for name, training, answering in all_paths():
         table.add_row(name, training.name, answering.name, escape(training.reason), escape(training.remedy))
@@ -88,38 +89,40 @@ def _list_paths(device: str) -> None:
 def run(
     dataset: Annotated[str, typer.Option(help="Names of data sets, separated by commas.")],
     model: Annotated[str, typer.Option(help="Names of models, separated by commas.")] = "lformer",
-    seeds: Annotated[str, typer.Option(help="Such as 42, 42,43 or 42-46.")] = "42-46",
-    task: Annotated[str | None, typer.Option(help="Tasks, separated by commas; each set's first if not given.")] = None,
-    ablation: Annotated[str, typer.Option(help="Exchanged parts of LFormer, separated by commas.")] = "",
-    variant: Annotated[str, typer.Option(help="Recipes beside the paper's, separated by commas.")] = "",
-    split: Annotated[str, typer.Option(help="published, or another rule of the data set.")] = "published",
+    seeds: Annotated[str, typer.Option(help="Random seeds, such as 42, 42,43 or 42-46.")] = "42-46",
+    task: Annotated[
+        str | None, typer.Option(help="Tasks, separated by commas. By default the first task of each data set.")
+    ] = None,
+    ablation: Annotated[str, typer.Option(help="Ablations of LFormer, separated by commas.")] = "",
+    variant: Annotated[str, typer.Option(help="Recipes other than the paper's, separated by commas.")] = "",
+    split: Annotated[str, typer.Option(help="published, or another split of the data set.")] = "published",
     scaling: Annotated[
-        str, typer.Option(help="published, or another of the data set, such as standard.")
+        str, typer.Option(help="published, or another scaling of the data set, such as standard.")
     ] = "published",
     epochs: Annotated[
         int | None,
-        typer.Option(
-            help="Passes over the training part instead of the recipe's; the records are marked as smoke runs."
-        ),
+        typer.Option(help="Number of epochs, if fewer than in the recipe. The records are marked as smoke runs."),
     ] = None,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds per cell, after which it is OOT.")] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Time limit per cell in seconds; a cell that exceeds it is out of time (OOT).")
+    ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Processes at a time; one per GPU if not given, or eight with --mps.")
+        int | None, typer.Option(help="Number of parallel processes. By default one per GPU, or eight with --mps.")
     ] = None,
     mps: Annotated[
         bool, typer.Option("--mps", help="Start NVIDIA's Multi-Process Service for processes that share a GPU.")
     ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+    device: Annotated[str, typer.Option(help="Device to train on: auto, cpu or gpu.")] = "auto",
     engine: EngineName = "local",
     address: Address = None,
     gpu_share: GpuShare = None,
-    log: Annotated[str, typer.Option(help="none, csv or tensorboard.")] = "none",
+    log: Annotated[str, typer.Option(help="Log of the training runs: none, csv or tensorboard.")] = "none",
     out: Out = RECORDS,
 ) -> None:
-    """Train and test cells: one JSON record per seed. Finished cells are skipped, interrupted ones go on.
+    """Train and test cells, with one JSON record per seed. Finished cells are skipped, interrupted ones resumed.
 
-    Exit codes: 0 every cell has its record, 1 some failed, 2 the request was wrong, 3 none failed but another process
-    is at work on some, 130 and 143 stopped by Ctrl-C and SIGTERM: the same command goes on from there.
+    Exit code 0: every cell has its record. 1: some cells failed. 2: the request is invalid. 3: none failed, but another
+    process is working on some. 130 or 143: stopped by Ctrl-C or SIGTERM; run the same command again to resume.
     """
     from lformer.bench import grid
     from lformer.bench.engine import exit_on_signals, gpus_for
@@ -131,7 +134,7 @@ def run(
             ablations=_names(ablation), variants=_names(variant), split=split, scaling=scaling, epochs=epochs,
         )  # fmt: skip
         if mps and engine != "local":
-            raise ValueError(f"--mps is for processes of this machine, --engine local; got --engine {engine}.")
+            raise ValueError(f"--mps is for processes on this machine, with --engine local; got --engine {engine}.")
         settings = _settings(
             engine, address, gpu_share, root=out, time_limit=time_limit, device=device, log=log, mps=mps
         )  # fmt: skip
@@ -141,7 +144,7 @@ def run(
             with exit_on_signals(), closing(grid.run(cells, settings, engine, workers)) as outcomes:
                 ended = _watched(outcomes, len(cells))
         except SystemExit:
-            console.print("Stopped. The same command goes on: a cell that was running, from its last epoch.")
+            console.print("Stopped. Run the same command again to resume; running cells resume from their last epoch.")
             raise
     code = 0
     for status, said, worst in (("busy", "have no record yet", 3), ("failed", "failed", 1)):
@@ -156,34 +159,41 @@ def run(
 
 @app.command()
 def tune(
-    dataset: Annotated[str, typer.Option(help="Name of a data set.")],
-    model: Annotated[str, typer.Option(help="Name of a model that is trained.")] = "lformer",
-    task: Annotated[str | None, typer.Option(help="One of its tasks; its first if not given.")] = None,
+    dataset: Annotated[str, typer.Option(help="Name of the data set.")],
+    model: Annotated[str, typer.Option(help="Name of the model to tune.")] = "lformer",
+    task: Annotated[str | None, typer.Option(help="Task of the data set. By default its first task.")] = None,
     trials: Annotated[
-        int | None, typer.Option(help="That the study has in the end; 20 if neither this nor --minutes is given.")
+        int | None, typer.Option(help="Total number of trials in the study; 20 if --minutes is not given either.")
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="After which no more trials begin in this call; running ones are finished.")
+        float | None, typer.Option(help="Minutes after which this call starts no more trials; running ones finish.")
     ] = None,
-    variant: Annotated[str, typer.Option(help="Recipe to start from beside the paper's.")] = "",
-    split: Annotated[str, typer.Option(help="published, or another rule of the data set.")] = "published",
-    scaling: Annotated[str, typer.Option(help="published, or another of the data set.")] = "published",
-    seed: Annotated[int, typer.Option(help="Of every trial and of the sampler.")] = 42,
-    epochs: Annotated[int | None, typer.Option(help="At most so many in a trial instead of the recipe's.")] = None,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds per trial, after which it is OOT.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Trials at a time, and in a round; one if not given.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+    variant: Annotated[str, typer.Option(help="Recipe to start from, instead of the paper's.")] = "",
+    split: Annotated[str, typer.Option(help="published, or another split of the data set.")] = "published",
+    scaling: Annotated[str, typer.Option(help="published, or another scaling of the data set.")] = "published",
+    seed: Annotated[int, typer.Option(help="Random seed of every trial and of the sampler.")] = 42,
+    epochs: Annotated[
+        int | None, typer.Option(help="Number of epochs of a trial, if fewer than in the recipe.")
+    ] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(help="Time limit per trial in seconds; a trial that exceeds it is out of time (OOT)."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Number of parallel trials, and of trials per round. By default 1.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Device to train on: auto, cpu or gpu.")] = "auto",
     engine: EngineName = "local",
     address: Address = None,
     gpu_share: GpuShare = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the study; runs/tune/DATASET-TASK-MODEL if not given.")
+        Path | None, typer.Option(help="Folder of the study. By default runs/tune/DATASET-TASK-MODEL.")
     ] = None,
 ) -> None:
-    """Look for good settings of a model on the validation part of a data set. The test part is never evaluated.
+    """Tune the hyperparameters of a model on the validation set of a data set. The test set is never evaluated.
 
-    The folder has the best settings (best.json), all trials (trials.csv) and what mattered (importance.csv). The same
-    command goes on with an interrupted study. Exit codes as of `lformer bench run`.
+    The folder contains the best settings (best.json), all trials (trials.csv) and the importance of each hyperparameter
+    (importance.csv). The same command resumes an interrupted study. Exit codes are those of `lformer bench run`.
     """
     from lformer.bench import grid, tuning
     from lformer.bench.engine import exit_on_signals
@@ -196,7 +206,7 @@ def tune(
             split=split, scaling=scaling, epochs=epochs,
         )  # fmt: skip
         if len(found) != 1:
-            raise ValueError(f"a study has one data set, task, model and variant; got {len(found)} of them.")
+            raise ValueError(f"a study has one data set, task, model and variant; got {len(found)} combinations.")
         names = (dataset, found[0].task, found[0].label.replace(" ", "-"))
         folder = Path("runs/tune", "-".join(names)) if out is None else out
         settings = _settings(engine, address, gpu_share, root=folder, time_limit=time_limit, device=device)
@@ -207,7 +217,9 @@ def tune(
                 with exit_on_signals(), closing(running):
                     ended = _watched(running, study.left(trials))
             except SystemExit:
-                console.print("Stopped. The same command goes on: a trial that was running, from its last epoch.")
+                console.print(
+                    "Stopped. Run the same command again to resume; running trials resume from their last epoch."
+                )
                 raise
             _show(study)
     if any(outcome.status == "failed" for outcome in ended):
@@ -215,8 +227,8 @@ def tune(
 
 
 def _show(study: Study) -> None:
-    """The trials of a study, best first, and what mattered; and where both were written."""
-    table = Table(title=f"Trials, {study.monitor} of the validation part")
+    """Print the trials of a study, best first, the importance of its settings, and where both were written."""
+    table = Table(title=f"Trials, {study.monitor} on the validation set")
     for column in ("trial", study.monitor, "settings"):
         table.add_column(column)
     for trial in study.ranked:
@@ -226,9 +238,9 @@ def _show(study: Study) -> None:
     console.print(table)
     if mattered := study.importance():
         shares = ", ".join(f"{name.split('.')[1]} {share:.0%}" for name, share in mattered.items())
-        _print(f"What mattered: {shares}")
+        _print(f"Importance: {shares}")
     else:
-        console.print("What mattered: too few trials have different figures to tell.")
+        console.print("Importance: not available, because too few trials have different scores.")
     for path in study.write():
         console.print(f"Written: {path}")
 
@@ -238,19 +250,19 @@ def _short(value: object) -> str:
 
 
 def _settings(engine: str, address: str | None, gpu_share: float | None, **others: Any) -> Settings:
-    """What cells are run with; options of a cluster are refused by other engines."""
+    """Settings to run cells with; options of a cluster are refused by other engines."""
     from lformer.bench.engine import Settings
 
     asked = {"address": address, "gpu_share": gpu_share}
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     if given and engine != "ray":
         names = ", ".join("--" + name.replace("_", "-") for name in given)
-        raise ValueError(f"{names}: of a Ray cluster, for --engine ray; got --engine {engine}.")
+        raise ValueError(f"{names}: for Ray clusters only, with --engine ray; got --engine {engine}.")
     return Settings(**given, **others)
 
 
 def _watched(outcomes: Iterable[Outcome], count: int | None) -> list[Outcome]:
-    """How the cells ended, shown on the way there; None if nobody knows how many there will be."""
+    """The outcomes of the cells, shown as they arrive; `count` is None if their number is not known."""
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
     ended = []
     with Progress(*columns, console=console) as bar:
@@ -279,12 +291,13 @@ def _print(line: str) -> None:
 @app.command()
 def table(
     out: Out = RECORDS,
-    form: Annotated[str, typer.Option("--format", help="markdown, latex or csv.")] = "markdown",
+    form: Annotated[str, typer.Option("--format", help="Output format: markdown, latex or csv.")] = "markdown",
     write: Annotated[
-        Path | None, typer.Option(help="A Markdown page with the marks <!-- tables --> and <!-- /tables -->, to fill.")
+        Path | None,
+        typer.Option(help="Markdown page to update, between the markers <!-- tables --> and <!-- /tables -->."),
     ] = None,
 ) -> None:
-    """The paper's tables, our figures beside the printed ones."""
+    """Print the paper's tables, with our figures next to the published ones."""
     from lformer.bench import page, records, tables
 
     with clear_errors():
@@ -305,9 +318,9 @@ def table(
 @app.command()
 def figures(
     out: Out = RECORDS,
-    to: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("runs/figures"),
+    to: Annotated[Path, typer.Option(help="Folder for the figures.")] = Path("runs/figures"),
 ) -> None:
-    """What the records allow: training with and without normalisation, accuracy against throughput."""
+    """Draw figures from the records: training with and without normalisation, accuracy against throughput."""
     from lformer.bench import figures as module
     from lformer.bench import records
 
@@ -325,12 +338,12 @@ def figures(
 @app.command()
 def page(
     records: Annotated[Path, typer.Option(help="Folder of the records.")] = RECORDS,
-    out: Annotated[Path, typer.Option(help="The page, a file of HTML.")] = Path("runs/page/index.html"),
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("runs/page/index.html"),
 ) -> None:
-    """All records on one page of HTML: rankings, paired comparisons, costs, learning curves, ablations.
+    """Write all records to one HTML page: rankings, paired comparisons, costs, learning curves, ablations.
 
-    It needs no network and no other file. `#dataset=physionet&task=extrapolate&metric=mse` after its address opens it
-    there.
+    The page needs no network and no other file. Append `#dataset=physionet&task=extrapolate&metric=mse` to its address
+    to link to one comparison.
     """
     from lformer.bench import explorer
 

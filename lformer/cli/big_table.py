@@ -19,8 +19,8 @@ from lformer.doctor.ids import read_ids
 from lformer.panel import Panel
 from lformer.panel.big import Piece, Source, build, files_of, parquet_rows, parquet_source
 
-SHARE = 0.25  # of the memory of the machine; a larger table goes by way of the disk
-# What a container is given on Linux, in either version of its control groups.
+SHARE = 0.25  # of the memory of the machine; the series of a larger table are stored on disk
+# Memory limit of a container on Linux, in either version of control groups.
 CONTAINER = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
@@ -34,7 +34,7 @@ def tables_of(given: Sequence[Path]) -> tuple[Path, ...]:
 
 @contextmanager
 def place_on_disk(request: plan.Request, wanted: Path | None, out: Path) -> Iterator[Path | None]:
-    """Where the series are to lie: a folder if one is wanted, one for a while if the table is large, else in memory."""
+    """Where to store the series: in a folder if one is wanted, in a temporary one if the table is large, else None."""
     if wanted is None and not _is_large(request.files):
         yield None
         return
@@ -42,21 +42,21 @@ def place_on_disk(request: plan.Request, wanted: Path | None, out: Path) -> Iter
         raise UsageError(f"--on-disk is for Parquet, which can be read in pieces; got {strange[0]}. Convert it first.")
     if request.task is not None and request.task.of_points:
         raise UsageError(
-            f"--task {request.task} holds the target of every row in memory, so the table has to fit there."
+            f"--task {request.task} keeps the target of every row in memory, so the table must fit into memory, too."
         )
     if wanted is not None:
         if wanted.exists():
-            raise UsageError(f"--on-disk {wanted} is there already. Delete it, or choose another folder.")
+            raise UsageError(f"--on-disk {wanted} already exists. Delete it, or choose another folder.")
         yield wanted
         return
     out.resolve().parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=out.resolve().parent, prefix="series-", ignore_cleanup_errors=True) as folder:
-        say("The table is large for the memory of this machine: its series lie on disk. --on-disk FOLDER keeps them.")
+        say("The table is large for this machine's memory: its series are stored on disk. --on-disk FOLDER keeps them.")
         yield Path(folder) / "panel"
 
 
 def plan_on_disk(request: plan.Request, folder: Path) -> plan.Plan:
-    """As `plan.plan`, from a table that need not fit into memory, with the series in a folder."""
+    """Like `plan.plan`, for a table that need not fit into memory, with the series stored in a folder."""
     columns, source = request.columns, _source(request.files, request.columns, request.form)
     once = request.once
     value = columns["value"]
@@ -73,7 +73,7 @@ def plan_on_disk(request: plan.Request, folder: Path) -> plan.Plan:
 
 
 def _source(files: Sequence[Path], columns: dict[str, Any], form: Form) -> Source:
-    """Parquet files, with ids and stamps as `lformer fit` reads them."""
+    """Parquet files, with ids and time stamps as `lformer fit` reads them."""
     plain, id, time = parquet_source(files), columns["id"], columns["time"]
 
     def pieces(wanted: Sequence[str]) -> Iterator[Piece]:
@@ -87,7 +87,7 @@ def _source(files: Sequence[Path], columns: dict[str, Any], form: Form) -> Sourc
 
 
 def _once_per_id(source: Source, columns: list[str]) -> pd.DataFrame:
-    """What stands in these columns, the same in all rows of an id, without the repetitions."""
+    """The contents of columns that are the same in all rows of an id, without the repetitions."""
     return pd.concat(
         [piece[columns].drop_duplicates() for _, piece in source.pieces(columns)], ignore_index=True
     ).drop_duplicates()
@@ -102,7 +102,7 @@ def _is_large(files: Sequence[Path]) -> bool:
 
 
 def _memory() -> int | None:
-    """Bytes of this machine, or of the container that this is; None where nobody says."""
+    """Bytes of memory of this machine, or of the container this runs in; None if unknown."""
     found: list[int] = []
     with suppress(AttributeError, ValueError, OSError):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

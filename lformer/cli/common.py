@@ -1,4 +1,4 @@
-"""What all commands share: where they print, how they fail, and the options that say how a table is laid out."""
+"""What all commands share: where they print, how they fail, and the options that describe a table."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ KINDS = "CSV, TSV, JSON lines or Parquet"
 
 
 class Goal(StrEnum):
-    """What is asked: of each series, of each of its rows, or at times between and after them."""
+    """What to predict: for each series, for each of its rows, or at times between and after them."""
 
     classify = "classify"
     regress = "regress"
@@ -46,7 +46,7 @@ class IdType(StrEnum):
 
 
 class Twice(StrEnum):
-    """What to do with the same id, time and channel twice."""
+    """What to do if the same id, time and channel occur more than once."""
 
     error = "error"
     mean = "mean"
@@ -55,95 +55,113 @@ class Twice(StrEnum):
 
 TaskName = Annotated[
     Goal | None,
-    typer.Option("--task", help="What to learn. By default classify or regress, by what the target holds."),
+    typer.Option("--task", help="What to predict. By default classify or regress, depending on the target's values."),
 ]
 
-# Where things stand in a table of observations, the same for every command that reads one.
-TableFile = Annotated[Path, typer.Argument(help=f"{KINDS} with one observation per row.")]
+# The layout of a table of observations, the same for every command that reads one.
+TableFile = Annotated[Path, typer.Argument(help=f"{KINDS} file with one observation per row.")]
 TableFiles = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FILE...", help=f"{KINDS} with one observation per row. Several, a folder or 'big/*.parquet' are one."
+        metavar="FILE...",
+        help=f"{KINDS} file with one observation per row. Several files, a folder or 'big/*.parquet' are one table.",
     ),
 ]
-IdColumn = Annotated[str, typer.Option("--id", help="Column that says whose observation it is.")]
-TimeColumn = Annotated[str, typer.Option("--time", help="Column of stamps: numbers, ISO 8601, or see --time-format.")]
+IdColumn = Annotated[str, typer.Option("--id", help="Column with the id of the series that each row belongs to.")]
+TimeColumn = Annotated[
+    str, typer.Option("--time", help="Column with the time stamps: numbers, ISO 8601, or see --time-format.")
+]
 ChannelColumn = Annotated[
-    str | None, typer.Option("--channel", help="Column that says what was observed; none if each has its own.")
+    str | None,
+    typer.Option("--channel", help="Column with the name of the channel, unless each channel has its own column."),
 ]
 ValueColumns = Annotated[
-    list[str] | None, typer.Option("--value", help="Column of the values; several if each channel has its own.")
+    list[str] | None,
+    typer.Option(
+        "--value",
+        help="Column with the values. Repeat it if each channel has its own column; by default all other columns.",
+    ),
 ]
 MissingNumbers = Annotated[
     list[str] | None,
     typer.Option(
         "--missing-values",
-        help="Number that stands for a missing value, such as -9999; of one channel, sodium=-1. May be repeated.",
+        help="Number that stands for a missing value, such as -9999, or sodium=-1 for one channel. Can be repeated.",
     ),
 ]
 TargetColumn = Annotated[
     str | None,
-    typer.Option("--target", help="Column to predict, the same in all rows of an id unless it is of points."),
+    typer.Option(
+        "--target", help="Column to predict, the same in all rows of an id except for tasks that end in -points."
+    ),
 ]
 TargetsFile = Annotated[
-    Path | None, typer.Option("--targets", help=f"{KINDS} with the target of each id, if not in FILE.")
+    Path | None, typer.Option("--targets", help=f"{KINDS} file with the target of each id, if it is not in FILE.")
 ]
 GroupColumn = Annotated[
     str | None,
     typer.Option(
         "--group",
-        help="Column that says whose a series is, if a patient or device has several: all of one are trained on, or "
-        "all are tested on.",
+        help="Column with the subject of each series, such as a patient or device that has several. All series of a "
+        "subject are used either for training or for testing.",
     ),
 ]
 StaticColumns = Annotated[
-    list[str] | None, typer.Option("--static", help="Column of a covariate, the same in all rows of an id.")
+    list[str] | None,
+    typer.Option("--static", help="Column with a static covariate, the same in all rows of an id. Can be repeated."),
 ]
 Horizon = Annotated[
-    str | None, typer.Option("--horizon", help="How far to forecast: in the unit of the stamps, or such as 36h.")
+    str | None,
+    typer.Option("--horizon", help="How far ahead to forecast: in the unit of the time stamps, or a span such as 36h."),
 ]
 OnDuplicate = Annotated[
-    Twice, typer.Option("--on-duplicate", help="What to do with the same id, time and channel twice.")
+    Twice, typer.Option("--on-duplicate", help="What to do if the same id, time and channel occur more than once.")
 ]
 
-# How the file is written, likewise.
-Sep = Annotated[str | None, typer.Option("--sep", help="What separates cells; a comma if not given, or a tab in .tsv.")]
-Decimal = Annotated[str, typer.Option("--decimal", help="Decimal mark of numbers.")]
-Thousands = Annotated[str | None, typer.Option("--thousands", help="What separates thousands in numbers, if anything.")]
-Encoding = Annotated[str, typer.Option("--encoding", help="Of the text, such as latin-1.")]
+# The format of the file, likewise.
+Sep = Annotated[
+    str | None, typer.Option("--sep", help="Separator between cells. By default a comma, or a tab for .tsv.")
+]
+Decimal = Annotated[str, typer.Option("--decimal", help="Decimal mark in numbers.")]
+Thousands = Annotated[str | None, typer.Option("--thousands", help="Thousands separator in numbers, if any.")]
+Encoding = Annotated[str, typer.Option("--encoding", help="Text encoding, such as latin-1.")]
 TimeFormat = Annotated[
     str | None,
     typer.Option(
         "--time-format",
-        help='Such as "%d.%m.%Y %H:%M"; or duration, excel (day numbers), unix-s, unix-ms, unix-us, unix-ns.',
+        help='Format of the time stamps, such as "%d.%m.%Y %H:%M", or duration, excel (day numbers), unix-s, unix-ms, '
+        "unix-us or unix-ns.",
     ),
 ]
 TimeZone = Annotated[
     str | None,
     typer.Option(
         "--time-zone",
-        help="Such as Europe/Berlin: stamps without an offset are local time there, others are converted to it.",
+        help="Time zone of the time stamps, such as Europe/Berlin. Those without an offset are local time there, those "
+        "with one are converted to it.",
     ),
 ]
 IdKind = Annotated[
     IdType | None,
-    typer.Option("--id-type", help="text leaves ids as they are written (007 is not 7), int reads whole numbers."),
+    typer.Option("--id-type", help="text keeps ids as written (007 is not 7), int reads them as whole numbers."),
 ]
 MissingText = Annotated[
     list[str] | None,
-    typer.Option("--missing-text", help="Cell that stands for a missing value, besides NA and the like. Repeatable."),
+    typer.Option(
+        "--missing-text", help="Text that stands for a missing value, in addition to NA and the like. Can be repeated."
+    ),
 ]
 
 
 class UsageError(ValueError):
-    """An option that cannot be meant, whatever the data are."""
+    """An option that is invalid, whatever the data are."""
 
 
 @contextmanager
 def clear_errors(code: int = 2) -> Iterator[None]:
-    """What a user can put right ends with one line and an exit code, not with a traceback.
+    """End with one line and an exit code, not with a traceback, if the user can correct the error.
 
-    The code is 2 for a wrong request, such as a file that is not there, and `code` for anything else.
+    The code is 2 for an invalid request, such as a file that does not exist, and `code` for anything else.
     """
     try:
         yield
@@ -153,15 +171,15 @@ def clear_errors(code: int = 2) -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """A line of text as it is."""
+    """Print a line of text as it is."""
     console.print(escape(text), soft_wrap=True, highlight=False)
 
 
 def require_records(folder: Path, option: str = "--out") -> None:
-    """Refuse to make tables and pictures of records that are not there."""
+    """Raise an error if there is no folder of records to make tables or figures from."""
     if not folder.is_dir():
         raise UsageError(
             f"there are no records in {folder.absolute()}. Those of the published tables are in the repository of "
-            f"lformer, in {folder.as_posix()}: run the command there, or name the folder by {option}. Records of your "
-            "own come from `lformer bench run --dataset spiral-0.02`."
+            f"lformer, in {folder.as_posix()}: run the command there, or give the folder with {option}. To make "
+            "records of your own, run `lformer bench run --dataset spiral-0.02`."
         )

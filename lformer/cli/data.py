@@ -1,4 +1,4 @@
-"""`lformer data`: what there is, where it comes from, whether it is here, how to get it, and a look at your own."""
+"""`lformer data`: list, describe, download and verify data sets, and check a table of your own."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -42,22 +42,22 @@ if TYPE_CHECKING:
     from lformer.data.dataset import Extra
     from lformer.panel import Panel
 
-app = typer.Typer(no_args_is_help=True, help="Benchmark data sets, and a look at your own data.")
+app = typer.Typer(no_args_is_help=True, help="Download the benchmark data sets, and check your own data.")
 
-Name = Annotated[str, typer.Argument(help="Name of a data set, as `lformer data list` shows it.")]
+Name = Annotated[str, typer.Argument(help="Name of a data set, as shown by `lformer data list`.")]
 MARKS = {"complete": "[green]here", "partial": "[yellow]partial", "absent": "-", "generated": "[green]generated",
          "damaged": "[red]damaged"}  # fmt: skip
 
 
 @app.command("list")
 def list_sets() -> None:
-    """All data sets: what they are for, how large, under which licence, and whether they are here."""
+    """List all data sets: tasks, size, licence, and whether they are on this machine."""
     from lformer.data import DATASETS
     from lformer.data.manage import status
     from lformer.data.store import raw_home
 
     table = Table(title="Data sets")
-    for column in ("name", "here", "tasks", "series", "title", "licence"):
+    for column in ("name", "status", "tasks", "series", "title", "licence"):
         wide = column in ("title", "licence", "tasks")
         table.add_column(column, justify="right" if column == "series" else "left", no_wrap=not wide)
     notes = []
@@ -68,16 +68,16 @@ def list_sets() -> None:
             notes += [f"{name}: {text}" for text in (here.note, card.flaw) if text]
             if here.path is not None:
                 absent = [extra for extra, path in here.extras.items() if path is None]
-                notes += [f"{name}: split {', '.join(e.splits)} needs {e.name}, which is not here" for e in absent]
+                notes += [f"{name}: split {', '.join(e.splits)} needs {e.name}, which is missing" for e in absent]
     console.print(table)
     for note in notes:
         say(note)
-    say(f"Raw files: {raw_home()}. More of one: lformer data info NAME. Get one: lformer data fetch NAME.")
+    say(f"Raw files: {raw_home()}. Details: lformer data info NAME. Download: lformer data fetch NAME.")
 
 
 @app.command()
 def info(name: Name) -> None:
-    """The card of a data set: source, licence, citation, tasks, options, known flaws."""
+    """Show the card of a data set: source, licence, citation, tasks, options, known flaws."""
     from lformer.data import named
     from lformer.data.manage import status
 
@@ -102,11 +102,11 @@ def info(name: Name) -> None:
         if value:
             table.add_row(key, escape(str(value)))
     console.print(table)
-    say(f'Use it: lformer.data.load("{name}", task="{card.tasks[0]}", seed=42)')
+    say(f'Load it in Python: lformer.data.load("{name}", task="{card.tasks[0]}", seed=42)')
 
 
 def _extra(extra: "Extra", path: Path | None) -> str:
-    where = path or f"{extra.name} is not here. By hand: {extra.by_hand}"
+    where = path or f"{extra.name} is missing. By hand: {extra.by_hand}"
     return f"for split {', '.join(extra.splits)}: {extra.content}\n{where}"
 
 
@@ -115,10 +115,10 @@ def fetch(
     name: Name,
     again: Annotated[
         bool,
-        typer.Option("--again", help="Forget earlier downloads and their recorded hashes: download everything again."),
+        typer.Option("--again", help="Discard earlier downloads and their recorded hashes, and download again."),
     ] = False,
 ) -> None:
-    """Download a data set from its source, verify, convert, cache. Run it again after an interruption: it goes on."""
+    """Download, verify, convert and cache a data set. If interrupted, run the command again to resume."""
     from lformer.data import manage, named
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
@@ -136,9 +136,9 @@ def fetch(
 @app.command()
 def pack(
     name: Name,
-    path: Annotated[Path, typer.Argument(help="Folder, archive or file as its owner publishes it.")],
+    path: Annotated[Path, typer.Argument(help="Folder, archive or file, as published by its owner.")],
 ) -> None:
-    """Convert files you downloaded by hand."""
+    """Convert files that you downloaded by hand."""
     from lformer.data import manage, named
 
     with clear_errors(), console.status(f"reading {path}"):
@@ -147,7 +147,7 @@ def pack(
 
 @app.command()
 def verify(name: Name) -> None:
-    """Read the raw files of a data set to the end and compare their hashes with the recorded ones."""
+    """Read the raw files of a data set completely, and compare their hashes with the recorded ones."""
     from lformer.data import manage, named
 
     with clear_errors():
@@ -178,13 +178,13 @@ def doctor(
     time_zone: TimeZone = None,
     id_type: IdKind = IdType.text,
     missing_text: MissingText = None,
-    seed: Annotated[int, typer.Option(help="Of the split, as in lformer fit.")] = 42,
-    out: Annotated[Path | None, typer.Option("--out", help="Write a report with pictures to this HTML file.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Series per batch, for the estimate of padding.")] = 64,
+    seed: Annotated[int, typer.Option(help="Random seed of the split, as in `lformer fit`.")] = 42,
+    out: Annotated[Path | None, typer.Option("--out", help="HTML file for a report with figures.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Series per batch, to estimate the amount of padding.")] = 64,
 ) -> None:
-    """Look over your own data: gaps, duplicates, stamps, rates, missingness, padding, and the targets if you name them.
+    """Check your own data: gaps, duplicates, time stamps, sampling rates, missing values, padding, and targets.
 
-    The verdict is that of lformer fit with the same options, up to the moment at which training would begin.
+    The verdict is that of `lformer fit` with the same options, up to the point where training would begin.
 
     Exit code 0: training would work. 1: it would fail, and the report says why. 2: something is wrong with the request.
     """
@@ -227,7 +227,7 @@ def doctor(
             missing_values=request.missing, batch_size=batch_size, on_duplicate=on_duplicate.value,
             trial=None if parts is None else trial,
         )  # fmt: skip
-        if wrong:  # what the series show to be a wrong request is one, whatever else was found
+        if wrong:  # an option that does not fit the series is a wrong request, whatever else was found
             raise wrong[0]
         report = replace(report, findings=(*found, *report.findings), name=str(file)).in_options()
         console.print(report, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`lformer bench defaults` and `lformer bench defaults-table`: do the defaults win?"""
+"""`lformer bench defaults` and `lformer bench defaults-table`: benchmarks of the default settings."""
 
 from __future__ import annotations
 
@@ -21,20 +21,25 @@ RECORDS, OPTIONS = Path("results/defaults"), Path("results/options")
 
 
 def defaults(
-    sets: Annotated[str, typer.Option(help="Names of sets, separated by commas; all that are here if none.")] = "",
-    methods: Annotated[str, typer.Option(help="Names of methods, separated by commas; all if none.")] = "",
-    seeds: Annotated[str, typer.Option(help="Such as 0, 0,1 or 0-2; what is not random is run once.")] = "0-2",
+    sets: Annotated[
+        str, typer.Option(help="Names of data sets, separated by commas. By default all on this machine.")
+    ] = "",
+    methods: Annotated[str, typer.Option(help="Names of methods, separated by commas. By default all.")] = "",
+    seeds: Annotated[
+        str, typer.Option(help="Random seeds, such as 0, 0,1 or 0-2; deterministic methods are run once.")
+    ] = "0-2",
     folds: Annotated[
-        bool, typer.Option("--folds", help="Score on validation folds of the training part, not on the test part.")
+        bool, typer.Option("--folds", help="Score on validation folds of the training set, not on the test set.")
     ] = False,
-    device: Annotated[str, typer.Option(help="Of lformer: auto, cpu or gpu.")] = "auto",
-    workers: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 1,
+    device: Annotated[str, typer.Option(help="Device for lformer: auto, cpu or gpu.")] = "auto",
+    workers: Annotated[int, typer.Option(min=1, help="Number of parallel processes.")] = 1,
     out: Out = RECORDS,
 ) -> None:
-    """The estimators with their defaults beside what a user would try instead: a record per set, method and seed.
+    """Compare the estimators, at their defaults, to common alternatives: one record per data set, method and seed.
 
-    What has a record is skipped. Exit codes: 0 all is done or cannot be, 1 some failed or what was named is not here,
-    2 the request was wrong, 130 and 143 stopped by Ctrl-C and SIGTERM: the same command goes on.
+    Cells that have a record are skipped. Exit code 0: everything is done or impossible. 1: some cells failed, or a data
+    set that was named is missing. 2: the request is invalid. 130 or 143: stopped by Ctrl-C or SIGTERM; run the same
+    command again to resume.
     """
     from lformer.bench import grid
     from lformer.bench.defaults import run
@@ -46,7 +51,7 @@ def defaults(
             with exit_on_signals(), closing(run.run(wanted, out, device=device, workers=workers)) as outcomes:
                 ended = _watched(outcomes, len(wanted))
         except SystemExit:
-            console.print("Stopped. The same command goes on with what has no record yet.")
+            console.print("Stopped. Run the same command again to continue with the cells that have no record yet.")
             raise
     failed = [outcome for outcome in ended if outcome.status == "failed"]
     absent = [outcome for outcome in ended if outcome.status == "not here" and sets]
@@ -59,14 +64,14 @@ def defaults(
 def defaults_table(
     out: Out = RECORDS,
     options: Annotated[
-        Path, typer.Option(help="Folder of the records of changed options; without any, their table is left as it is.")
+        Path, typer.Option(help="Folder of the records of changed options; if it has none, their table is kept as is.")
     ] = OPTIONS,
     write: Annotated[
         Path | None,
-        typer.Option(help="A Markdown page with the marks <!-- defaults --> and <!-- /defaults -->, to fill."),
+        typer.Option(help="Markdown page to update, between the markers <!-- defaults --> and <!-- /defaults -->."),
     ] = None,
 ) -> None:
-    """Scores with standard errors and ranks, and seconds, from the records."""
+    """Print scores with standard errors, ranks and training times from the records."""
     from lformer.bench.defaults import records, table
 
     with clear_errors():
@@ -81,7 +86,7 @@ def defaults_table(
 
 
 def _watched(outcomes: Iterable[Outcome], count: int) -> list[Outcome]:
-    """How the cells ended, shown on the way there."""
+    """The outcomes of the cells, shown as they arrive."""
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
     ended = []
     with Progress(*columns, console=console) as bar:
@@ -95,7 +100,7 @@ def _watched(outcomes: Iterable[Outcome], count: int) -> list[Outcome]:
             if outcome.status != "skipped":
                 _print(f"{outcome.cell}: {outcome.status}  {outcome.note}")
     if skipped := sum(outcome.status == "skipped" for outcome in ended):
-        console.print(f"{skipped} of {count} cells had their records.")
+        console.print(f"{skipped} of {count} cells already had a record.")
     return ended
 
 

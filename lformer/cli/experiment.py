@@ -11,15 +11,21 @@ from lformer.cli.common import clear_errors, console
 
 def demo(
     alpha: Annotated[str, typer.Option(help="Spread of the spirals: 2, 0.2 or 0.02.")] = "0.02",
-    points: Annotated[int, typer.Option(help="Observed points out of the first 75.")] = 30,
+    points: Annotated[int, typer.Option(help="Number of observed points among the first 75.")] = 30,
     noise: Annotated[float, typer.Option(help="Standard deviation of the noise, before scaling.")] = 0.1,
-    epochs: Annotated[int, typer.Option(help="Epochs of 100 steps; the learning rate falls to 0 over them.")] = 60,
-    seed: Annotated[int, typer.Option(help="Of spirals, noise and weights; the same seed repeats the run.")] = 42,
+    epochs: Annotated[
+        int, typer.Option(help="Number of epochs, of 100 steps each; the learning rate decays to 0 over them.")
+    ] = 60,
+    seed: Annotated[
+        int, typer.Option(help="Random seed of spirals, noise and weights; the same seed repeats the run.")
+    ] = 42,
     out: Annotated[Path, typer.Option(help="Folder for the record and the figure.")] = Path("runs/demo"),
-    quick: Annotated[bool, typer.Option("--quick", help="One epoch, to see in seconds that everything works.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Train for one epoch, to check in seconds that everything works.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Hide the progress bar.")] = False,
 ) -> None:
-    """Train LFormer on noisy, irregular spirals for two minutes and draw what it reconstructs."""
+    """Train LFormer on noisy, irregular spirals for two minutes, and plot the curves that it reconstructs."""
     from lformer.bench import demo as bench
     from lformer.bench import tables
     from lformer.data import DATASETS
@@ -45,45 +51,54 @@ def demo(
 
 
 def speed(
-    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="What to measure.")] = "cpu",
-    quick: Annotated[bool, typer.Option("--quick", help="A first look: fewer lengths and repeats.")] = False,
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to measure.")] = "cpu",
+    quick: Annotated[bool, typer.Option("--quick", help="Measure fewer lengths, with fewer repeats.")] = False,
     lengths: Annotated[
         str | None,
-        typer.Option(help="Separated by commas; 512 to 16384 on a CPU, 64 to 131072 on a GPU if not given."),
+        typer.Option(
+            help="Series lengths, separated by commas. By default 512 to 16384 on a CPU, 64 to 131072 on a GPU."
+        ),
     ] = None,
     batches: Annotated[
-        str | None, typer.Option(help="Batch sizes, separated by commas; 1,8,32 if not given. One on a GPU, 8.")
+        str | None,
+        typer.Option(help="Batch sizes, separated by commas. By default 1,8,32 on a CPU; on a GPU a single one, 8."),
     ] = None,
     models: Annotated[
         str | None,
         typer.Option(
-            help="Any of lformer, lformer-causal, gru, transformer (these if not given), lformer-plain, "
+            help="Models, separated by commas: lformer, lformer-causal, gru, transformer (the default), lformer-plain, "
             "lformer-plain-causal, the baselines and, if installed, mambapy; on a GPU also mamba-ssm and simple-gla. "
-            "all: a study of its own, one training step of every trained model at one length, 4096 if not given. "
-            "scaling: another, training steps of models that solve equations and of others against length."
+            "Two names stand for separate studies. all: one training step of every trained model at one length, 4096 "
+            "by default. scaling: training steps against length, for models that solve differential equations and for "
+            "others."
         ),
     ] = None,
     limit: Annotated[
         float | None,
         typer.Option(
-            help="Seconds one call may take before longer series are given up; 20 on a CPU, 2 on a GPU; with all 15 "
-            "and 4, with scaling 10 and 4."
+            help="Time limit of one call in seconds; once exceeded, longer series are skipped. By default 20 on a CPU "
+            "and 2 on a GPU; 15 and 4 with all; 10 and 4 with scaling."
         ),
     ] = None,
     deadline: Annotated[
         float | None,
         typer.Option(
-            help="Seconds after which nothing new is begun; none on a CPU, 150 on a GPU; with all 600 and 110, with "
-            "scaling 240 and 70."
+            help="Seconds after which no new measurement starts. By default none on a CPU and 150 on a GPU; 600 and "
+            "110 with all; 240 and 70 with scaling."
         ),
     ] = None,
-    memory: Annotated[float, typer.Option(help="GiB one call may take on a CPU, likewise.")] = 12.0,
+    memory: Annotated[
+        float, typer.Option(help="Memory limit of one call on a CPU in GiB; once exceeded, longer series are skipped.")
+    ] = 12.0,
     system_allocator: Annotated[
-        bool, typer.Option("--system-allocator", help="Let the C library return freed memory to the system.")
+        bool, typer.Option("--system-allocator", help="Let the C library return freed memory to the operating system.")
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for the record, tables and figure.")] = Path("runs/speed"),
 ) -> None:
-    """Time and memory against length, LFormer beside its peers; on a GPU also throughput and how far from the floor."""
+    """Measure time and memory against series length, for LFormer and other models; on a GPU also throughput.
+
+    On a GPU, the results are also compared with the limits of the device.
+    """
     with clear_errors():
         if models == "all":
             sizes = {"length": lengths, "batch": batches}
@@ -180,7 +195,7 @@ def _speed_scaling(device: Literal["cpu", "cuda"], given: dict[str, Any], quick:
 
 
 def _said(**choices: Any) -> dict[str, Any]:
-    """Those that were made."""
+    """The choices that were made."""
     return {name: value for name, value in choices.items() if value is not None}
 
 

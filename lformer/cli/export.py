@@ -12,22 +12,22 @@ from lformer.cli.common import clear_errors, say
 
 
 class Form(StrEnum):
-    """What the graphs are written as."""
+    """File formats of the graphs."""
 
     onnx = "onnx"
     pt2 = "pt2"
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="Folder of a model that `lformer fit` or `save` wrote.")],
+    model: Annotated[Path, typer.Argument(help="Folder of a model that was saved by `lformer fit` or `save`.")],
     to: Annotated[
-        Form, typer.Option("--to", help="onnx runs without PyTorch, in many languages; pt2 is PyTorch's own archive.")
+        Form, typer.Option("--to", help="onnx runs without PyTorch, in many languages; pt2 is PyTorch's own format.")
     ] = Form.onnx,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder for the graphs; by default MODEL-onnx or MODEL-pt2.")
+        Path | None, typer.Option("--out", help="Folder for the graphs. By default MODEL-onnx or MODEL-pt2.")
     ] = None,
 ) -> None:
-    """Write a model as graphs that take raw values and stamps and need no lformer, with examples that run them.
+    """Export a model as graphs that take raw values and time stamps and run without lformer, with example scripts.
 
     Exit code 0: the graphs are written. 1: the model cannot be exported. 2: something is wrong with the request.
     """

@@ -1,4 +1,4 @@
-"""Lines of JSON as rows of streams, and what the streams say about them, for `lformer stream`."""
+"""JSON lines as rows of streams, and the predictions of the streams as JSON lines, for `lformer stream`."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ Answer = dict[str, Any]
 
 
 class Line(NamedTuple):
-    """A line that could be read."""
+    """A valid line."""
 
     number: int  # from 1
     id: str | int
-    time: Any  # of the row, or asked for
+    time: Any  # of the row, or of the query
     asks: bool
     values: dict[str, Any]
     static: dict[str, Any] | None
 
 
 class Lines:
-    """Answers for lines, many at once; a line that is wrong is answered by an error, and has no part in the rest."""
+    """Answers to lines, many at once; an invalid line is answered with an error and does not affect the others."""
 
     def __init__(self, streams: Streams, columns: dict[str, Any]) -> None:
         self.streams, self.count, self.wrong = streams, 0, 0
         self._form = Form(time_format=columns.get("time_format"), time_zone=columns.get("time_zone"))
 
     def answers(self, lines: Sequence[bytes]) -> list[Answer]:
-        """One for each line that is not empty, in their order."""
+        """One answer for each line that is not empty, in the same order."""
         found: list[tuple[int, Answer]] = []
         good: list[Line] = []
         for text in lines:
@@ -54,7 +54,7 @@ class Lines:
         return [answer for _, answer in sorted(found, key=lambda pair: pair[0])]
 
     def _told(self, lines: list[Line]) -> list[Answer]:
-        """At once if all are right; if not, nothing was taken in, and each is tried by itself."""
+        """Answer all lines at once if all are valid; if not, nothing was taken in, and each is tried by itself."""
         try:
             return self._asked(lines) if lines[0].asks else self._taken(lines)
         except (ValueError, TypeError, KeyError, ArithmeticError) as error:
@@ -64,7 +64,7 @@ class Lines:
             return [self._refusal(lines[0].number, text, lines[0].id)]
 
     def _taken(self, lines: list[Line]) -> list[Answer]:
-        """Rows that came in, and what the model says now."""
+        """Take in rows; returns the prediction after each."""
         stamps = self._stamps(lines)
         if late := _goes_back(lines, list(stamps)):
             return self._told(lines[:late]) + self._told(lines[late:])
@@ -73,7 +73,7 @@ class Lines:
         for n, line in enumerate(lines):
             for name, value in line.values.items():
                 if name not in place:
-                    raise ValueError(f"channel {name!r} is not among those of training: {', '.join(list(place)[:8])}.")
+                    raise ValueError(f"channel {name!r} is not a channel of training: {', '.join(list(place)[:8])}.")
                 if value is not None:
                     values[n, place[name]] = _number(value, name)
         known = {line.id: line.static for line in lines if line.static is not None}
@@ -92,16 +92,16 @@ class Lines:
         return answers
 
     def _asked(self, lines: list[Line]) -> list[Answer]:
-        """What the model says at times that are asked for."""
+        """The predictions at query times."""
         told = self.streams.predict_at([line.id for line in lines], self._stamps(lines))
         return [{"id": line.id, "at": line.time} | self._worded(one) for line, one in zip(lines, told, strict=True)]
 
     def _rows(self, ids: list[str | int]) -> list[int]:
-        """How many rows each series has; none if nothing was ever observed of it."""
+        """How many rows each series has; 0 if nothing was ever observed."""
         return [int(self.streams.rows([name])[0]) if name in self.streams else 0 for name in ids]
 
     def _worded(self, told: Any) -> Answer:
-        """An answer of the model as JSON can hold it."""
+        """A prediction in a form that JSON can hold."""
         estimator = self.streams.estimator
         if hasattr(estimator, "classes_"):
             classes = estimator.classes_.tolist()
@@ -112,7 +112,7 @@ class Lines:
         return {"prediction": np.asarray(told).tolist()}
 
     def _stamps(self, lines: list[Line]) -> Any:
-        """Numbers as they are; dates as the table of the fit had them, or as ISO 8601; durations likewise."""
+        """Numbers as they are; dates and durations in the format of the training table, or as ISO 8601."""
         times = [line.time for line in lines]
         if not self.streams.reader.features.calendar:
             for time in times:
@@ -134,7 +134,7 @@ class Lines:
 
 
 def _read(text: bytes, number: int) -> Line:
-    """A line, or an error that says what it should have been."""
+    """Read a line, or raise an error that says what was expected."""
     try:
         found = json.loads(text)
     except ValueError as error:
@@ -142,20 +142,20 @@ def _read(text: bytes, number: int) -> Line:
     if not isinstance(found, dict) or set(found) - KEYS or type(found.get("id")) not in (str, int):
         raise ValueError(
             'a line must be an object such as {"id": "p1", "time": 3.5, "values": {"heart rate": 71}} or '
-            f'{{"id": "p1", "at": 4.0}}, with "static" if need be; got {shown(found)}.'
+            f'{{"id": "p1", "at": 4.0}}, with "static" if needed; got {shown(found)}.'
         )
     values, static, asks = found.get("values", {}), found.get("static"), "at" in found
     if asks == ("time" in found) or (asks and ("values" in found or static)):
-        raise ValueError('a line must have either "time", for a row, or "at", for a question, which has no values.')
+        raise ValueError('a line must have either "time", for a row, or "at", for a query, which has no values.')
     if not isinstance(values, dict) or not isinstance(static, dict | None):
-        raise ValueError('"values" and "static" must be objects, from names to values.')
+        raise ValueError('"values" and "static" must be objects that map names to values.')
     return Line(number, found["id"], found["at" if asks else "time"], asks, values, static)
 
 
 def _goes_back(lines: list[Line], stamps: list[Any]) -> int:
-    """The first line that is older than one before it of the same series; 0 if there is none.
+    """Position of the first line that is earlier than a previous one of the same series; 0 if there is none.
 
-    It is late, also if both were waiting together: what is said of a line must not depend on how fast lines come.
+    It is late even if both were waiting to be read: an answer must not depend on how fast lines arrive.
     """
     last: dict[str | int, Any] = {}
     for n, (line, stamp) in enumerate(zip(lines, stamps, strict=True)):

@@ -1,4 +1,4 @@
-"""`lformer fit` and `lformer predict`: from a table of observations to a model, and from a model to answers."""
+"""`lformer fit` and `lformer predict`: from a table of observations to a model, and from a model to predictions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class Device(StrEnum):
-    """Where to train."""
+    """Device to train on."""
 
     auto = "auto"
     cpu = "cpu"
@@ -56,14 +56,14 @@ class Device(StrEnum):
 
 
 class Sure(StrEnum):
-    """What a model says beside its numbers."""
+    """Distributions that a model can predict for numbers."""
 
     gaussian = "gaussian"
     quantiles = "quantiles"
 
 
 class Beyond(StrEnum):
-    """What to do with a time further ahead than training looked."""
+    """What to do with a time further ahead than in training."""
 
     error = "error"
     warn = "warn"
@@ -73,7 +73,7 @@ def fit(
     file: TableFiles,
     id: IdColumn,
     time: TimeColumn,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the model; one that is there is replaced.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the model; an existing model is replaced.")],
     task: TaskName = None,
     channel: ChannelColumn = None,
     value: ValueColumns = None,
@@ -83,12 +83,14 @@ def fit(
     group: GroupColumn = None,
     unlabelled: Annotated[
         Path | None,
-        typer.Option("--unlabelled", help=f"{KINDS} like FILE, of ids without a target, to learn from first."),
+        typer.Option(
+            "--unlabelled", help=f"{KINDS} file like FILE, with ids that have no target, to pre-train the model on."
+        ),
     ] = None,
     horizon: Horizon = None,
     on_disk: Annotated[
         Path | None,
-        typer.Option("--on-disk", help="New folder for the series of Parquet files that are larger than memory."),
+        typer.Option("--on-disk", help="New folder to store the series in, for Parquet files larger than memory."),
     ] = None,
     on_duplicate: OnDuplicate = Twice.error,
     missing_values: MissingNumbers = None,
@@ -104,45 +106,49 @@ def fit(
         int | None,
         typer.Option(
             min=1,
-            help="Passes over the training series; by default as many as make 1,000 steps for few series, 2,500 for "
-            "many. Training stops after 20 epochs that were no better on the validation series; the best is kept.",
+            help="Number of passes over the training series. By default about 1,000 steps for few series and 2,500 for "
+            "many. Training stops after 20 epochs without improvement on the validation series; the best epoch is "
+            "kept.",
         ),
     ] = None,
     members: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Models trained apart that answer together; five take five times as long. By default 3 to classify or "
+            help="Number of models in an ensemble; five take five times as long to train. By default 3 to classify or "
             "regress fewer than 100 series, else 1.",
         ),
     ] = None,
-    width: Annotated[int | None, typer.Option(min=1, help="Numbers by which the model describes a row.")] = None,
-    lr: Annotated[float | None, typer.Option("--lr", help="Largest learning rate.")] = None,
+    width: Annotated[
+        int | None, typer.Option(min=1, help="Width of the model: the size of its representation of a row.")
+    ] = None,
+    lr: Annotated[float | None, typer.Option("--lr", help="Peak learning rate.")] = None,
     uncertainty: Annotated[
         Sure | None,
-        typer.Option(help="What a model of numbers also learns: their deviation, or quantiles. By default neither."),
+        typer.Option(help="Distribution to predict for numbers: a normal distribution or quantiles. By default none."),
     ] = None,
     calibrate: Annotated[
         float,
         typer.Option(
             "--calibrate",
-            help="Share of the series to keep from training, by which `lformer predict --interval` then knows how "
-            "often an answer is right: 0.2 for some hundred series.",
+            help="Share of the series to hold out for calibration, as required by `lformer predict --interval`; 0.2 "
+            "for a few hundred series.",
         ),
     ] = 0.0,
     streaming: Annotated[
-        bool, typer.Option("--streaming", help="A model that looks back only, for `lformer stream`.")
+        bool, typer.Option("--streaming", help="Train a causal model, as required by `lformer stream`.")
     ] = False,
-    device: Annotated[Device, typer.Option(help="auto takes a GPU where there is one.")] = Device.auto,
+    device: Annotated[Device, typer.Option(help="Device to train on. auto uses a GPU if there is one.")] = Device.auto,
     devices: Annotated[
-        int, typer.Option(min=1, help="Processes that train together, one for each GPU, or several on CPUs.")
+        int, typer.Option(min=1, help="Number of processes that train together, one per GPU or several on CPUs.")
     ] = 1,
-    seed: Annotated[int, typer.Option(help="Of split and weights; the same seed repeats the run.")] = 42,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+    seed: Annotated[int, typer.Option(help="Random seed of split and weights; the same seed repeats the run.")] = 42,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Hide the progress bar.")] = False,
 ) -> None:
-    """Train on 85 % of the series of a table, test on the others beside a simple answer, and save that model.
+    """Train on a table, evaluate on held-out series and save the model.
 
-    Beside the folder of the model stands a page of HTML: scores, training, what matters, and examples with reasons.
+    15 % of the series are held out, and the model is compared with a simple baseline on them. An HTML report is written
+    next to the folder of the model: scores, training curves, importance of channels, and explained examples.
 
     Exit code 0: the model is saved. 1: something is wrong with the data. 2: something is wrong with the request.
     """
@@ -174,7 +180,7 @@ def fit(
             raise UsageError(f"--task {task} needs no targets: put the series of --unlabelled into FILE.")
         check_devices(devices, device.value)
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise UsageError("lformer fit starts its processes itself: --devices 2 instead of torchrun.")
+            raise UsageError("lformer fit starts its own processes: give --devices 2 instead of using torchrun.")
         if lr is not None and not lr > 0:
             raise UsageError(f"--lr must be greater than 0; got {lr}.")
         if not 0 <= calibrate < 1:
@@ -197,12 +203,15 @@ def fit(
         more: dict[str, Any] = {"calibration_fraction": calibrate}
         if uncertainty is not None:
             if plan.task is not None and plan.task.of_classes:
-                raise UsageError("--uncertainty is for numbers; classes have probabilities, and sets by --calibrate.")
+                raise UsageError(
+                    "--uncertainty is for numbers; for classes there are probabilities, and prediction sets with "
+                    "--calibrate."
+                )
             more["uncertainty"] = uncertainty.value
         training |= {name: value for name, value in given.items() if value is not None}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SuspectDataWarning)  # said above
-            warnings.simplefilter("ignore", LosesToNaiveWarning)  # said below
+            warnings.simplefilter("ignore", SuspectDataWarning)  # printed above
+            warnings.simplefilter("ignore", LosesToNaiveWarning)  # printed below
             start = {} if unlabelled is None else {"pretrained": _pretrained(plan, request, unlabelled, training)}
             model = plan.estimator(**training, **more, **start)
             with planning.naming(request.file):
@@ -225,33 +234,47 @@ def fit(
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="Folder of a model that `lformer fit` or `save` wrote.")],
+    model: Annotated[Path, typer.Argument(help="Folder of a model that was saved by `lformer fit` or `save`.")],
     file: TableFile,
-    out: Annotated[Path, typer.Option("--out", help="File for the answers: .csv, .tsv, .jsonl or .parquet.")],
-    id: Annotated[str | None, typer.Option("--id", help="Column of ids, if named otherwise than at fit.")] = None,
-    time: Annotated[str | None, typer.Option("--time", help="Column of stamps, likewise.")] = None,
-    channel: Annotated[str | None, typer.Option("--channel", help="Column of channels, likewise.")] = None,
-    value: Annotated[list[str] | None, typer.Option("--value", help="Column or columns of values, likewise.")] = None,
-    static: Annotated[list[str] | None, typer.Option("--static", help="Columns of covariates, if not kept.")] = None,
+    out: Annotated[
+        Path, typer.Option("--out", help="File for the predictions, ending with .csv, .tsv, .jsonl or .parquet.")
+    ],
+    id: Annotated[
+        str | None, typer.Option("--id", help="Column with the ids, if named differently from the training table.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option("--time", help="Column with the time stamps, if named differently.")
+    ] = None,
+    channel: Annotated[
+        str | None, typer.Option("--channel", help="Column with the channel names, if named differently.")
+    ] = None,
+    value: Annotated[
+        list[str] | None, typer.Option("--value", help="Columns with the values, if named differently.")
+    ] = None,
+    static: Annotated[
+        list[str] | None, typer.Option("--static", help="Columns with static covariates, if named differently.")
+    ] = None,
     at: Annotated[
-        list[str] | None, typer.Option("--at", help="Time to interpolate or forecast at, of every id; may be repeated.")
+        list[str] | None,
+        typer.Option("--at", help="Time to interpolate or forecast at, for every id. Can be repeated."),
     ] = None,
     queries: Annotated[
-        Path | None, typer.Option("--queries", help=f"{KINDS} with ids and times to interpolate or forecast at.")
+        Path | None,
+        typer.Option("--queries", help=f"{KINDS} file with the ids and times to interpolate or forecast at."),
     ] = None,
     extrapolate: Annotated[
-        Beyond, typer.Option("--extrapolate", help="What to do with times further ahead than training looked.")
+        Beyond, typer.Option("--extrapolate", help="What to do with times further ahead than in training.")
     ] = Beyond.error,
     interval: Annotated[
         float | None,
         typer.Option(
             "--interval",
-            help="Also write the ends of intervals, or whether a class is in the set, that hold the truth with this "
-            "probability, such as 0.9; needs a model that was fitted with --calibrate.",
+            help="Coverage, such as 0.9: also write the ends of prediction intervals, or which classes are in the "
+            "prediction set. The model must have been fitted with --calibrate.",
         ),
     ] = None,
     ignore_new_channels: Annotated[
-        bool, typer.Option("--ignore-new-channels", help="Leave out channels that training did not have.")
+        bool, typer.Option("--ignore-new-channels", help="Leave out channels that were not in the training data.")
     ] = False,
     missing_values: MissingNumbers = None,
     sep: Sep = None,
@@ -263,11 +286,11 @@ def predict(
     id_type: IdKind = None,
     missing_text: MissingText = None,
 ) -> None:
-    """Answer for a new table: one row per id, per id and time of the table, or per id and time asked for.
+    """Predict for a new table: one row per id, per id and time of the table, or per id and query time.
 
-    Names of columns, type of ids, format and zone of stamps are those of the fit unless given.
+    Column names, the type of ids, and the format and time zone of time stamps are those of `lformer fit` unless given.
 
-    Exit code 0: the answers are written. 1: something is wrong with the data. 2: something is wrong with the request.
+    Exit code 0: predictions are written. 1: something is wrong with the data. 2: something is wrong with the request.
     """
     from lformer.cli import answers, read_table
     from lformer.doctor.files import KNOWN, is_known
@@ -285,7 +308,9 @@ def predict(
         if numbers:
             estimator.set_params(missing_values=numbers)
         if isinstance(estimator, LFormerPretrainer):
-            raise UsageError(f"{model} was trained without targets and predicts nothing by itself: fit one from it.")
+            raise UsageError(
+                f"{model} was pre-trained without targets and predicts nothing by itself: fit an estimator from it."
+            )
         given = {"id": id, "time": time, "channel": channel, "value": value, "static": static, "id_type": id_type,
                  "time_format": time_format, "time_zone": time_zone}  # fmt: skip
         columns = answers.columns_of(model, kept or {}, given)
@@ -308,7 +333,7 @@ def predict(
 
 
 def _said(answer: Callable[[], Any]) -> Any:
-    """What a call gives; its warnings are said in options, one line each, and its errors too."""
+    """The result of a call; its warnings are printed, one line each, and its errors name options, not arguments."""
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
@@ -322,7 +347,7 @@ def _said(answer: Callable[[], Any]) -> Any:
 
 
 def _pretrained(plan: Plan, request: Request, file: Path, training: dict[str, Any]) -> Any:
-    """What the series of two tables teach without their targets; those that are tested on have no part in it."""
+    """A model pre-trained on the series of two tables without their targets; test series are not used."""
     import numpy as np
 
     from lformer.cli import answers, read_table
@@ -333,17 +358,17 @@ def _pretrained(plan: Plan, request: Request, file: Path, training: dict[str, An
     others = answers.new_series(table, request.columns, panel, request.missing, file, free=True)
     others = others[~np.isin(others.ids.astype(str), panel.ids.astype(str))]
     if not len(others):
-        raise ValueError(f"{file} must hold series of other ids than the table with the targets; it has none.")
+        raise ValueError(f"{file} must have series with ids that are not in the table with the targets; it has none.")
     start = pretrain(panel[train], others, **training)
     say(
-        f"Pre-trained on {len(train):,} series of the table and {len(others):,} without a target. Hidden values: mean "
-        f"squared error {start.history_[-1]['mse']:.3g}, in deviations of a channel."
+        f"Pre-trained on {len(train):,} series of the table and {len(others):,} without a target. Mean squared error "
+        f"on hidden values: {start.history_[-1]['mse']:.3g}, with each channel scaled to unit variance."
     )
     return start
 
 
 def _scores(model: Any, plan: Plan) -> Scores:
-    """On the test series; of the rows of all of them together, if each row has a target."""
+    """The scores on the test series, over all of their rows if each row has a target."""
     import numpy as np
 
     from lformer.cli import scores

@@ -1,4 +1,4 @@
-"""From a request and a table to all that training begins with, for `lformer fit`; `lformer data doctor` stops there."""
+"""From a request and a table to everything that training starts from; `lformer data doctor` stops there."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ FEWEST = 4  # series, to train, validate and test on
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is asked of a table.
+    """A table and what to do with it.
 
     Attributes:
-        files: of the table.
-        form: how it is written.
-        columns: id, time, channel, value, static: their names; on_duplicate; id_type, time_format and time_zone of the
-            form. A model keeps them for new tables.
+        files: the files of the table.
+        form: the format of the files.
+        columns: the names of the columns id, time, channel, value and static; on_duplicate; id_type, time_format and
+            time_zone of the form. A model keeps them for new tables.
         missing: numbers that stand for missing values.
-        task: what to learn; None if the target shall tell, or nobody has said yet.
-        target, targets: the column to predict, and the file it is in if that is another.
-        group: the column that says whose a series is.
-        horizon: how far to forecast.
-        seed: of the split.
+        task: what to predict; None if it is inferred from the target or not known yet.
+        target, targets: the column to predict, and the file it is in if that is another one.
+        group: the column with the subject of each series.
+        horizon: how far ahead to forecast.
+        seed: random seed of the split.
     """
 
     files: tuple[Path, ...]
@@ -51,18 +51,18 @@ class Request:
 
     @property
     def file(self) -> Path:
-        """What to call the table: its file, or the pattern that several have in common."""
+        """Name of the table: its file, or a pattern that stands for several."""
         first = self.files[0]
         return first if len(self.files) == 1 else first.parent / f"*{first.suffix}"
 
     @property
     def once(self) -> list[str]:
-        """Columns of the file that say one thing of each series: no channels."""
+        """Columns of the file with one value per series, which are no channels."""
         target = [self.target] if self.target and self.targets is None else []
         return [*self.columns["static"], *target, *([self.group] if self.group else [])]
 
     def check(self, *, open_end: bool = False) -> None:
-        """Refuse what does not go together; with an `open_end` it may be left open what is to be learned."""
+        """Refuse options that contradict each other; with `open_end`, neither a task nor a target is required."""
         task, columns = self.task, self.columns
         taken = {columns[name]: f"--{name}" for name in ("id", "time", "channel") if columns[name]}
         static = [("--static", name) for name in columns["static"]]
@@ -74,11 +74,11 @@ class Request:
                 raise UsageError(f"--task {task} learns from the values themselves; drop --target and --targets.")
         elif task is not None and task.of_points:
             if self.targets or not self.target:
-                raise UsageError(f"--task {task} needs --target COLUMN of FILE, with a target in each row.")
+                raise UsageError(f"--task {task} needs --target COLUMN of FILE, with a target in every row.")
         elif not self.target and not self.targets and (task is not None or not open_end):
             raise UsageError(
-                "what is to be predicted? Give --target COLUMN, or --targets FILE with a target for each id, or --task "
-                "interpolate or forecast."
+                "the target is missing. Give --target COLUMN, or --targets FILE with a target for each id, or --task "
+                "interpolate or --task forecast."
             )
         if self.horizon and task is not Goal.forecast:
             raise UsageError("--horizon is for --task forecast.")
@@ -95,10 +95,10 @@ class Request:
 
 
 class Parts(NamedTuple):
-    """A table taken apart."""
+    """The parts of a table."""
 
     task: Goal | None
-    observations: pd.DataFrame  # without what is to be predicted, and without covariates
+    observations: pd.DataFrame  # without the target and without covariates
     labelled: pd.DataFrame  # the same rows with the target
     covariates: pd.DataFrame | None  # a row per id
     answers: pd.Series[Any] | None  # the target of each id, if each has one
@@ -106,7 +106,7 @@ class Parts(NamedTuple):
 
 
 def take_apart(request: Request, table: pd.DataFrame) -> Parts:
-    """Observations, covariates and targets: what is to be predicted must not be an input."""
+    """Separate observations, covariates and targets: the target must not be an input."""
     id, task = request.columns["id"], request.task
     covariates, table = read_table.take_static(table, id, request.columns["static"], request.file)
     whose, table = read_table.take_group(table, id, request.group, request.file)
@@ -119,21 +119,21 @@ def take_apart(request: Request, table: pd.DataFrame) -> Parts:
 
 
 def observations_of(request: Request, table: pd.DataFrame) -> pd.DataFrame:
-    """The same of a table whose targets or covariates cannot be taken."""
+    """The observations of a table whose targets or covariates are invalid."""
     return table.drop(columns=request.once)
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What training begins with.
+    """What training starts from.
 
     Attributes:
-        task: what to learn; None if nobody has said.
+        task: what to predict; None if unknown.
         panel: the series.
-        truth: (n,) targets of the series, a list of (L_i,) of their rows, or None if their values are the targets.
-        train, test: positions of series; all to train on if there is no task.
-        horizon: how far to forecast, in the unit of the panel.
-        groups: (n,) whose each series is, if that is known.
+        truth: (n,) targets per series, a list of (L_i,) targets per row, or None if the values are the targets.
+        train, test: positions of the training and test series; without a task, all are training series.
+        horizon: how far ahead to forecast, in the unit of the panel.
+        groups: (n,) subject of each series, if known.
     """
 
     task: Goal | None
@@ -145,31 +145,31 @@ class Plan:
     groups: Array | None = None
 
     def estimator(self, **parameters: Any) -> Any:
-        """Not fitted yet."""
+        """An estimator for the task, not fitted yet."""
         assert self.task is not None
         horizon = {} if self.horizon is None else {"horizon": self.horizon}
         return estimator_of(self.task)(**parameters, **horizon)
 
     def fit(self, estimator: Any) -> None:
-        """On the series to train on."""
+        """Fit an estimator on the training series."""
         whose = None if self.groups is None else self.groups[self.train]
         estimator.fit(self.panel[self.train], self.targets(self.train), groups=whose)
 
     def targets(self, positions: Array) -> Any:
-        """Those of some series, as `fit` takes them."""
+        """The targets of some series, as `fit` takes them."""
         if isinstance(self.truth, list):
             return [self.truth[i] for i in positions]
         return None if self.truth is None else self.truth[positions]
 
 
 def plan(request: Request, parts: Parts) -> Plan:
-    """Series, targets and split, or an error that says why there are none."""
+    """Series, targets and split of a table; raises an error if they cannot be made."""
     panel = read_table.series(parts.observations, request.columns, parts.covariates, request.missing, request.file)
     return planned(request, parts, panel)
 
 
 def planned(request: Request, parts: Parts, panel: Panel) -> Plan:
-    """The same, once there is a panel."""
+    """Like `plan`, with the panel already built."""
     truth = _truth(request, parts, panel)
     _require_enough(panel, request)
     everyone = np.arange(len(panel))
@@ -189,7 +189,7 @@ def planned(request: Request, parts: Parts, panel: Panel) -> Plan:
 
 
 def try_out(request: Request, parts: Parts) -> Panel:
-    """The series of a plan that has passed every check of `fit`, up to the moment at which training would begin."""
+    """The series of a plan that passes every check of `fit`, up to the point where training would begin."""
     found = plan(request, parts)
     if found.task is not None:
         kind = estimator_of(found.task)
@@ -202,8 +202,8 @@ def try_out(request: Request, parts: Parts) -> Panel:
 
 
 def estimator_of(task: Goal) -> Any:
-    """The class that learns it."""
-    from lformer import estimators  # late: a doctor who is told of no target does not need them
+    """The estimator class for a task."""
+    from lformer import estimators  # late, because the doctor does not need them without a target
 
     return {
         Goal.classify: estimators.LFormerClassifier,
@@ -217,7 +217,7 @@ def estimator_of(task: Goal) -> Any:
 
 @contextmanager
 def naming(file: Path) -> Iterator[None]:
-    """What is wrong with the data of a file is said with its name."""
+    """Prefix errors about the data with the name of the file."""
     try:
         yield
     except ValueError as error:
@@ -225,7 +225,7 @@ def naming(file: Path) -> Iterator[None]:
 
 
 class _ReadyError(Exception):
-    """Training would begin now."""
+    """Everything is ready for training."""
 
 
 def _stop(*_: Any) -> None:
@@ -234,7 +234,7 @@ def _stop(*_: Any) -> None:
 
 def _inferred(answers: pd.Series[Any]) -> Goal:
     task = Goal.classify if read_table.looks_like_classes(answers) else Goal.regress
-    say(f"Task: {task}, as {answers.name!r} holds {answers.nunique():,} different values. --task chooses another.")
+    say(f"Task: {task}, because {answers.name!r} has {answers.nunique():,} different values. --task chooses another.")
     return task
 
 
@@ -259,7 +259,7 @@ def _require_enough(panel: Panel, request: Request) -> None:
 
 
 def _split(everyone: Array, classes: Array | None, seed: int) -> tuple[Array, Array]:
-    """Positions to train and to test on; every class keeps its share where each has members for both."""
+    """Positions of training and test series, stratified by class if every class has enough series."""
     from sklearn.model_selection import train_test_split
 
     stratify = None

@@ -24,11 +24,11 @@ from lformer.panel.zones import zone_of
 if TYPE_CHECKING:
     from lformer.cli.plan import Request
 
-FEW = 10  # at most so many different whole numbers are taken for classes
+FEW = 10  # up to this many different whole numbers are taken as classes
 
 
 def read(path: Path, columns: Mapping[str, Any], form: Form) -> pd.DataFrame:
-    """The table of a file, with ids, channels and stamps as `columns` and the form say."""
+    """The table of a file, with ids, channels and time stamps read as specified by `columns` and the form."""
     if not is_known(path):
         raise UsageError(f"expected a file that ends with {KNOWN}; got {path}.")
     if not path.exists():
@@ -38,7 +38,7 @@ def read(path: Path, columns: Mapping[str, Any], form: Form) -> pd.DataFrame:
 
 
 def require_columns(table: pd.DataFrame, names: list[str], place: Path) -> None:
-    """Columns that the options name must be there."""
+    """Raise an error if a column named by an option does not exist."""
     if lost := [name for name in names if name not in table.columns]:
         missing = f"{place} has no column {lost[0]!r}; it has {', '.join(map(repr, table.columns))}."
         if sep := separator_of(list(table.columns)):
@@ -47,11 +47,11 @@ def require_columns(table: pd.DataFrame, names: list[str], place: Path) -> None:
 
 
 def one_value(channel: str | None, value: list[str] | None) -> str | list[str] | None:
-    """One column beside a channel column, else a column for each channel; all columns if None."""
+    """One column if there is a channel column, else one per channel; None stands for all other columns."""
     if channel is None:
         return value or None
     if not value or len(value) != 1:
-        raise UsageError(f"with --channel, give the one column of the values by --value; got {value or 'none'}.")
+        raise UsageError(f"with --channel, give the one column of the values with --value; got {value or 'none'}.")
     return value[0]
 
 
@@ -80,7 +80,7 @@ def form(
     id_type: str | None,
     missing_text: list[str] | None,
 ) -> Form:
-    """How a table is written, by the options."""
+    """The format of a table, from the options."""
     kind: Any = str(id_type or "text")
     return Form(
         sep={"\\t": "\t"}.get(sep or "", sep), decimal=decimal, thousands=thousands, encoding=encoding,
@@ -107,20 +107,20 @@ def series(
 
 
 def _explained(table: pd.DataFrame, layout: dict[str, Any]) -> str:
-    """What the doctor finds in a table that makes no panel, in options; nothing if that is all fine."""
+    """The first error that the doctor finds in a table that makes no panel, with its advice; "" if there is none."""
     for finding in doctor.examine(table, **layout).in_options().findings:
         if finding.level == "error" and finding.title not in (REFUSED, ALONE):
             return f"{finding.title}. {finding.detail} {finding.advice}"
     return ""
 
 
-# -- what stands once for each id
+# -- columns with one value for each id
 
 
 def take_static(
     table: pd.DataFrame, id: str, names: list[str], place: Path
 ) -> tuple[pd.DataFrame | None, pd.DataFrame]:
-    """Covariates, one row per id, and the table without them; one that no row of an id has is missing."""
+    """Covariates, one row per id, and the table without them; NaN where no row of an id has a value."""
     if not names:
         return None, table
     require_columns(table, names, place)
@@ -131,27 +131,27 @@ def take_static(
 def take_group(
     table: pd.DataFrame, id: str, name: str | None, place: Path
 ) -> tuple[pd.Series[Any] | None, pd.DataFrame]:
-    """Whose the series of each id is, and the table without it."""
+    """The group of each id, and the table without this column."""
     if name is None:
         return None, table
     whose = constant(table, id, name, place)
     if (none := whose.isna()).any():
         raise ValueError(
             f"every id needs a group; in {place} id {whose.index[none.argmax()]!r} has none in {name!r}"
-            f"{_more(int(none.sum()))}. Write whose it is, or drop its rows."
+            f"{_more(int(none.sum()))}. Fill it in, or drop its rows."
         )
     return whose, table.drop(columns=name)
 
 
 def take_target(table: pd.DataFrame, request: Request) -> tuple[pd.Series[Any], pd.DataFrame]:
-    """The target of each id, and the table without it: what is to be predicted must not be an input."""
+    """The target of each id, and the table without it: the target must not be an input."""
     source, place, id, target = table, request.file, request.columns["id"], request.target
     if request.targets is not None:
         source, place = read(request.targets, {"id": id}, request.form), request.targets
         require_columns(source, [id], place)
         rest = [column for column in source.columns if column != id]
         if target is None and len(rest) != 1:
-            raise UsageError(f"{place} must have one column beside {id!r}, or choose one by --target; got {rest}.")
+            raise UsageError(f"{place} must have one column besides {id!r}, or choose one with --target; got {rest}.")
         target = target or rest[0]
         source = source.assign(**{id: ids_like(source[id], table[id], f"{place}, column {id!r}", str(request.file))})
     assert target is not None
@@ -170,26 +170,26 @@ def take_target(table: pd.DataFrame, request: Request) -> tuple[pd.Series[Any], 
 
 
 def for_all(answers: pd.Series[Any], panel: Panel, request: Request) -> pd.Series[Any]:
-    """The targets, if there is one for each series."""
-    known = pd.Index(panel.ids.astype(str)).isin(answers.index.astype(str))  # numpy compares each with each
+    """The targets; raises an error if there is not one for each series."""
+    known = pd.Index(panel.ids.astype(str)).isin(answers.index.astype(str))  # numpy would compare every pair
     lost = panel.ids[~known].tolist()
     if lost:
         raise ValueError(
             f"{request.targets or request.file} has no target for {len(lost)} of {len(panel)} ids of {request.file}, "
             f"among them {lost[:5]}; it has ids such as {answers.index[:3].tolist()}. "
-            + ("As whole numbers they meet: give --id-type int" if _meet(lost, answers.index) else "Write the targets.")
+            + ("They match as whole numbers: give --id-type int" if _meet(lost, answers.index) else "Add the targets.")
         )
     return answers
 
 
 def _meet(some: Iterable[Any], others: Iterable[Any]) -> bool:
-    """Whether ids of two tables are the same but for zeros in front."""
+    """Whether some ids of two tables are the same except for leading zeros."""
     one, two = ({str(name).lstrip("0") for name in names if str(name).isdigit()} for names in (some, others))
     return bool(one & two)
 
 
 def constant(source: pd.DataFrame, id: str, name: str, place: Path) -> pd.Series[Any]:
-    """The one value of a column for each id; rows without a value do not count."""
+    """The single value of a column for each id, ignoring rows without a value."""
     groups = source.groupby(id, observed=True)[name]
     varying = groups.nunique() > 1
     if varying.any():
@@ -203,14 +203,14 @@ def constant(source: pd.DataFrame, id: str, name: str, place: Path) -> pd.Series
 
 
 def _more(count: int) -> str:
-    return f" (so do {count - 1} others)" if count > 1 else ""
+    return f", as do {count - 1} others" if count > 1 else ""
 
 
 # -- targets
 
 
 def row_targets(table: pd.DataFrame, columns: dict[str, Any], target: str, panel: Panel) -> Array:
-    """(N,) the target of every row of the panel that the table became; None or NaN where there is none."""
+    """(N,) the target of every row of the panel made from the table; None or NaN where there is none."""
     owner, ids = pd.factorize(table[columns["id"]], sort=True)
     clock = as_stamps(table[columns["time"]], f"column {columns['time']!r}")
     groups = table[target].groupby([owner, clock])  # in the order of the rows of the panel
@@ -227,14 +227,14 @@ def row_targets(table: pd.DataFrame, columns: dict[str, Any], target: str, panel
 
 
 def per_series(flat: Array, panel: Panel) -> list[Array]:
-    """One array for each series of rows that lie one after the other."""
+    """Split an array over all rows into one array for each series."""
     return np.split(flat, np.cumsum(panel.lengths)[:-1])
 
 
 def as_classes(answers: Array) -> Array:
-    """(n,) classes of their own type; whole numbers that became floating because some rows had none are whole again."""
+    """(n,) classes in their own type; whole numbers that became floats because some rows had none are whole again."""
     if (lost := pd.isna(answers)).any():
-        raise ValueError(f"every row needs a class; {int(lost.sum())} of {len(answers)} have none. Drop those rows.")
+        raise ValueError(f"every row needs a class; {int(lost.sum())} of {len(answers)} have none. Drop these rows.")
     labels = np.asarray(answers.tolist())
     whole = labels.dtype.kind == "f" and bool((labels == np.rint(labels)).all())
     return labels.astype(np.int64) if whole else labels
@@ -245,29 +245,31 @@ def as_numbers(answers: Array, allow_nan: bool = False) -> Array:
     try:
         numbers = answers.astype(np.float64)
     except (ValueError, TypeError) as error:
-        raise ValueError(f"to regress, the target must hold numbers: {error}. Is it --task classify?") from error
+        raise ValueError(
+            f"to regress, the target must hold numbers: {error}. For classes, give --task classify."
+        ) from error
     if (wild := np.isinf(numbers) if allow_nan else ~np.isfinite(numbers)).any():
-        raise ValueError(f"the target must be finite; one is {numbers[wild][0]}.")
+        raise ValueError(f"the target must be finite; got {numbers[wild][0]}.")
     return numbers
 
 
 def looks_like_classes(answers: pd.Series[Any]) -> bool:
-    """Text, truth values, or few different whole numbers."""
+    """Whether targets are text, booleans, or a few different whole numbers."""
     if not pd.api.types.is_numeric_dtype(answers) or pd.api.types.is_bool_dtype(answers):
         return True
     return answers.nunique() <= FEW and bool((answers == answers.round()).all())
 
 
-# -- times that are asked for
+# -- query times
 
 
 def horizon(text: str, panel: Panel) -> float:
-    """A number in the unit of the times; of calendar stamps also a duration such as 36h or 2D."""
+    """A number in the unit of the times; for calendar stamps also a duration such as 36h or 2D."""
     try:
         return float(text)
     except ValueError:
         if panel.origin.dtype.kind not in "mM":
-            raise UsageError(f"--horizon must be a number, as the stamps are; got {text!r}.") from None
+            raise UsageError(f"--horizon must be a number, because the time stamps are; got {text!r}.") from None
     try:
         return float(pd.Timedelta(text).to_timedelta64() / one_of(panel.unit))
     except ValueError as error:
@@ -275,12 +277,12 @@ def horizon(text: str, panel: Panel) -> float:
 
 
 def queries(panel: Panel, at: list[str], table: Path | None, columns: dict[str, Any], form: Form) -> list[Any]:
-    """The stamps asked of each series, in UTC: the same for all, or those of a table with ids and stamps.
+    """The query times of each series, in UTC: the same for all, or those of a table with ids and time stamps.
 
-    What has no time zone is in that of the series.
+    Time stamps without a time zone are in that of the series.
     """
     if bool(at) == (table is not None):
-        raise UsageError("this model answers at times asked for: give either --at TIME or --queries FILE.")
+        raise UsageError("this model predicts at query times: give either --at TIME or --queries FILE.")
     if table is None:
         stamps = _stamps(at, panel.origin.dtype.kind, panel.zone, form)
         return [stamps] * len(panel)
@@ -292,7 +294,7 @@ def queries(panel: Panel, at: list[str], table: Path | None, columns: dict[str, 
     clock = as_stamps(stamps, f"{table}, column {columns['time']!r}")
     owner = ids_like(owner, panel.ids, f"{table}, column {columns['id']!r}", "the table")
     if strange := sorted(set(owner.unique()) - set(panel.ids.tolist()), key=str):
-        raise ValueError(f"{table} asks for ids that have no observations, among them {strange[:5]}.")
+        raise ValueError(f"{table} has ids that have no observations, among them {strange[:5]}.")
     return [clock[(owner == name).to_numpy()] for name in panel.ids.tolist()]
 
 
@@ -313,5 +315,5 @@ def _stamps(at: list[str], kind: str, zone: str | None, form: Form) -> Array:
     except (ValueError, TypeError) as error:
         kinds = {"M": "ISO 8601", "m": "a duration"}
         raise UsageError(
-            f"--at must be {kinds.get(kind, 'a number')}, as the stamps of the table are: {error}."
+            f"--at must be {kinds.get(kind, 'a number')}, like the time stamps of the table: {error}."
         ) from error

@@ -1,4 +1,4 @@
-"""How good a model is on series it has not seen, beside an answer that anybody could give."""
+"""Scores of a model on held-out series, next to those of a simple baseline."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lformer.panel import Array, Panel
 
 HIDDEN = "MSE of hidden rows"
 LOWER_IS_BETTER = ("MAE", "RMSE", HIDDEN)
-Scores = dict[str, tuple[float, float]]  # metric: of the model, of a simple answer
+Scores = dict[str, tuple[float, float]]  # metric: of the model, of the baseline
 
 
 def of_classes(classes: Array, probability: Array, known: Array, truth: Array) -> Scores:
-    """Accuracy beside that of the most frequent class; AUC of each class against the others, averaged."""
+    """Accuracy, next to that of the most frequent class, and AUC of each class against the others, averaged."""
     seen, count = np.unique(known, return_counts=True)
     hit = float((classes[probability.argmax(axis=1)] == truth).mean())
     scores = {"accuracy": (hit, float((truth == seen[count.argmax()]).mean()))}
@@ -27,7 +27,7 @@ def of_classes(classes: Array, probability: Array, known: Array, truth: Array) -
 
 
 def of_numbers(told: Array, known: Array, truth: Array) -> Scores:
-    """Errors beside those of the mean of the training targets; where there is no target there is no error."""
+    """Errors, next to those of the mean of the training targets; rows without a target do not count."""
     there = np.isfinite(truth)
     errors = (told - truth)[there], (np.nanmean(known) - truth)[there]
     mae = [float(np.abs(error).mean()) for error in errors]
@@ -36,18 +36,18 @@ def of_numbers(told: Array, known: Array, truth: Array) -> Scores:
 
 
 def of_records(model: Any, panel: Panel) -> Scores:
-    """The error on rows that are hidden, in deviations of each channel, beside that of the best simple rule."""
+    """Mean squared error on hidden rows, in standard deviations of each channel, next to that of the best baseline."""
     return {HIDDEN: (-model.score(panel), -model.baseline_score(panel))}
 
 
 def show(scores: Scores, train: int, test: int) -> str:
-    """Print the scores; what is to be said if the model is no better than a simple answer, else nothing."""
-    table = Table(title=f"{test:,} series held out, {train:,} to train and choose the epoch")
-    for column in ("metric", "model", "simple"):
+    """Print the scores; returns a remark if the model is no better than the baseline, else an empty string."""
+    table = Table(title=f"{test:,} series held out, {train:,} to train and validate")
+    for column in ("metric", "model", "baseline"):
         table.add_column(column, justify="left" if column == "metric" else "right")
     for metric, pair in scores.items():
         table.add_row(metric, *(f"{number:.4g}" for number in pair))
     console.print(table)
     metric, (model, simple) = next(iter(scores.items()))
     better = model < simple if metric in LOWER_IS_BETTER else model > simple
-    return "" if better else f"By {metric} the model is no better than a simple answer: more series or epochs may help."
+    return "" if better else f"By {metric}, the model is no better than the baseline: more series or epochs may help."

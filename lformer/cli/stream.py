@@ -1,4 +1,4 @@
-"""`lformer stream`: lines of JSON come in while they happen, and an answer goes out for each."""
+"""`lformer stream`: read JSON lines as they arrive, and write a prediction for each."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from lformer.cli.common import clear_errors
 if TYPE_CHECKING:
     from lformer.cli.lines import Lines
 
-CHUNK = 2**18  # bytes that are read at once, if so many are waiting
+CHUNK = 2**18  # largest number of bytes that are read at once
 
 
 class LateRows(StrEnum):
-    """What to do with an observation that is older than the last row of its series."""
+    """What to do with an observation that is earlier than the last row of its series."""
 
     refuse = "refuse"
     drop = "drop"
@@ -32,31 +32,37 @@ class LateRows(StrEnum):
 
 
 class StoppedError(Exception):
-    """SIGTERM, while nothing was being worked on."""
+    """SIGTERM, received while waiting for input."""
 
 
 def stream(
     model: Annotated[Path, typer.Argument(help="Folder of a model that was fitted with --streaming.")],
     state: Annotated[
         Path | None,
-        typer.Option("--state", help="Folder to go on from, if it is there, and to save to at the end and on SIGTERM."),
+        typer.Option(
+            "--state", help="Folder to resume from, if it exists, and to save the state to at the end and on SIGTERM."
+        ),
     ] = None,
-    every: Annotated[int, typer.Option("--every", min=0, help="Save the state after so many lines, too; 0: not.")] = 0,
+    every: Annotated[
+        int, typer.Option("--every", min=0, help="Also save the state after every so many lines; 0 turns this off.")
+    ] = 0,
     late: Annotated[
         LateRows,
-        typer.Option("--late", help="An observation older than the last row of its series: an error, dropped, merged."),
+        typer.Option("--late", help="Refuse, drop or merge observations earlier than the last row of their series."),
     ] = LateRows.refuse,
     memory: Annotated[
-        int | None, typer.Option("--memory", min=1, help="How many rows of a series --late merge can take back.")
+        int | None,
+        typer.Option("--memory", min=1, help="Number of rows of a series that --late merge can roll back."),
     ] = None,
 ) -> None:
-    """Answer on standard output for every line that comes in on standard input, whichever series it is of.
+    """Read JSON lines of any number of series from standard input, and write a prediction for each to standard output.
 
-    A line is {"id": "p1", "time": 3.5, "values": {"heart rate": 71}}; the first of a series also has "static": {...} if
-    the model knows covariates. Null or nothing stands for what was not observed. {"id": "p1", "at": 4.0} asks at a time
-    and changes nothing. A line that is wrong is answered by {"line": 7, "error": ...}, and the others go on.
+    A line is {"id": "p1", "time": 3.5, "values": {"heart rate": 71}}; the first line of a series also has
+    "static": {...} if the model has covariates. Channels that are null or left out were not observed. A line such as
+    {"id": "p1", "at": 4.0} requests a prediction for a time and does not change the state. An invalid line is answered
+    with {"line": 7, "error": ...} and does not affect the others.
 
-    Exit code 0: the input came to its end. 143: SIGTERM; the state is saved, and what was taken in is answered.
+    Exit code 0: the input ended. 143: SIGTERM; the state is saved, and every line that was read is answered.
     """
     from lformer.allocator import keep_freed_pages
     from lformer.cli.lines import Lines
@@ -74,12 +80,12 @@ def stream(
     with clear_errors(code=1):
         ended = _follow(sys.stdin.buffer, lines, state, every)
     if lines.wrong or streams.dropped:
-        _say(f"{lines.count:,} lines: {lines.wrong:,} wrong, {streams.dropped:,} dropped as late.")
+        _say(f"{lines.count:,} lines: {lines.wrong:,} invalid, {streams.dropped:,} dropped as late.")
     raise typer.Exit(ended)
 
 
 def _follow(source: BinaryIO, lines: Lines, state: Path | None, every: int) -> int:
-    """Answer until the input ends, and say how it did: 0, or 143 if by SIGTERM."""
+    """Answer until the input ends, and return the exit code: 0, or 143 after SIGTERM."""
     saved = lines.count
 
     def save() -> None:
@@ -106,7 +112,7 @@ def _follow(source: BinaryIO, lines: Lines, state: Path | None, every: int) -> i
 
 @contextmanager
 def _stopping() -> Iterator[Callable[[Callable[[], bytes]], bytes]]:
-    """Inside, SIGTERM ends the waiting for more, never the work on what has come: that is answered first."""
+    """Inside, SIGTERM interrupts only the waiting for input: lines that were read are answered first."""
     asked = waiting = False
 
     def handle(number: int, frame: object) -> None:
@@ -125,7 +131,7 @@ def _stopping() -> Iterator[Callable[[Callable[[], bytes]], bytes]]:
         finally:
             waiting = False
 
-    main = threading.current_thread() is threading.main_thread()  # another thread may not
+    main = threading.current_thread() is threading.main_thread()  # others may not set signal handlers
     before = signal.signal(signal.SIGTERM, handle) if main else None
     try:
         yield wait
@@ -135,12 +141,12 @@ def _stopping() -> Iterator[Callable[[Callable[[], bytes]], bytes]]:
 
 
 def _write(answers: list[dict[str, Any]]) -> None:
-    """One line each, at once."""
+    """Write one line each, and flush."""
     if answers:
         sys.stdout.write("".join(json.dumps(answer, ensure_ascii=False) + "\n" for answer in answers))
         sys.stdout.flush()
 
 
 def _say(text: str) -> None:
-    """Beside the answers."""
+    """Print to standard error, apart from the answers."""
     Console(stderr=True).print(text, highlight=False, soft_wrap=True, markup=False)

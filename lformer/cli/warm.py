@@ -1,4 +1,4 @@
-"""`lformer warm`: compile the fused kernels ahead."""
+"""`lformer warm`: compile the fused kernels in advance."""
 
 from typing import Annotated
 
@@ -8,12 +8,12 @@ from lformer.cli.common import clear_errors, console
 
 
 def warm(
-    width: Annotated[int, typer.Option(help="Of the model.")] = 64,
-    heads: Annotated[int, typer.Option(help="Of the model.")] = 4,
-    rows: Annotated[int, typer.Option(help="Of a series, about.")] = 512,
-    batch: Annotated[int, typer.Option(help="Series in a batch.")] = 64,
+    width: Annotated[int, typer.Option(help="Width of the model.")] = 64,
+    heads: Annotated[int, typer.Option(help="Number of heads of the model.")] = 4,
+    rows: Annotated[int, typer.Option(help="Approximate number of rows of a series.")] = 512,
+    batch: Annotated[int, typer.Option(help="Number of series in a batch.")] = 64,
 ) -> None:
-    """Compile the fused kernels of a model on this machine's GPU, so that its first step does not wait for them."""
+    """Compile the fused kernels of a model for this machine's GPU, so that its first step need not wait for them."""
     from lformer.bench.warm import warm as compiled
 
     with clear_errors():
@@ -22,4 +22,4 @@ def warm(
             console.print(f"{name}: {seconds:.1f} s", highlight=False)
             done += 1
         if not done:
-            console.print(f"There are no fused mixers of width {width} with {heads} heads; nothing to compile.")
+            console.print(f"There is no fused mixer of width {width} with {heads} heads; nothing to compile.")

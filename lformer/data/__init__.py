@@ -1,4 +1,4 @@
-"""Data sets by name: `load(name)` gives training, validation and test part, ready to train on."""
+"""Data sets by name: `load(name)` returns the training, validation and test set, ready to train on."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ DATASETS: dict[str, Dataset] = {
 
 
 def named(name: str) -> Dataset:
-    """A data set by name, or an error that lists them."""
+    """Get a data set by name; an unknown name is an error that lists them all."""
     if name not in DATASETS:
         raise ValueError(f"unknown data set {name!r}; there are {', '.join(DATASETS)}.")
     return DATASETS[name]
@@ -53,21 +53,21 @@ def load(
     cache: bool = True,
     **options: Any,
 ) -> Splits[Any]:
-    """Training, validation and test part of a data set by a protocol.
+    """Load the training, validation and test set of a data set, prepared by a published protocol.
 
     Args:
         name: one of `DATASETS`.
-        task: one of the card's tasks; its first if None.
-        seed: of the split where the publication draws it again for every run, of hidden points, and of the order in
-            training.
-        split: "published", or another rule of the card, such as "subject".
-        scaling: "published", "none", "standard" or "minmax"; the last two take statistics from the training part alone.
-        variant: a named set of options of the card, such as "contiformer" for the spirals.
-        cache: keep the prepared set on disk, and use one that is there.
-        options: further options of the card.
+        task: one of the data set's tasks. None is the first.
+        seed: random seed of the split, if the publication draws a new one for every run, of hidden points, and of the
+            order of training batches.
+        split: "published", or another split of the data set, such as "subject".
+        scaling: "published", "none", "standard" or "minmax"; the last two use statistics of the training set only.
+        variant: a named set of options of the data set, such as "contiformer" for the spirals.
+        cache: store the prepared data set on disk, and reuse it.
+        options: further options of the data set.
 
     Returns:
-        An object with `.train`, `.validation` and `.test`; `.partial` says what the files at hand lack.
+        An object with `.train`, `.validation` and `.test`; `.partial` says what is missing from the files.
 
     Example:
         >>> splits = load("spiral-0.02", points=30)

@@ -1,39 +1,40 @@
-"""Human Activity: what a person does at every moment, from the positions of four tags (point-wise classification).
+"""Human Activity: the activity of a person at every moment, from the positions of four tags (row classification).
 
-"Localization Data for Person Activity" of the UCI repository: 5 persons, 25 recordings of 3 to 5 minutes, tags on both
-ankles, chest and belt, each seen seven or eight times a second at a moment of its own.
+"Localization Data for Person Activity" of the UCI repository: 5 persons, 25 recordings of 3 to 5 minutes, and tags on
+both ankles, chest and belt, each located seven or eight times a second, at its own times.
 
-Raw arrays, one entry per line of the original, in its order:
+Raw arrays, with one entry per line of the original file, in its order:
 
 | key | shape, dtype | meaning |
 | --- | --- | --- |
 | `sequence` | (N,) uint8 | index into `sequence_names`, the recordings A01 to E05; the letter is the person |
 | `tag` | (N,) uint8 | index into `tag_ids` and `tag_names` |
 | `ticks` | (N,) int64 | time stamp in units of 100 ns |
-| `date_ms` | (N,) int32 | the date column, in ms since 2009-05-27 00:00; `prepare` does without |
+| `date_ms` | (N,) int32 | the date column, in ms since 2009-05-27 00:00; not used by `prepare` |
 | `xyz` | (N, 3) float32 | position in metres |
 | `activity` | (N,) uint8 | index into the 11 `activity_names` |
 
-Protocol, as published for the latent ODE and used by mTAN, ACSSM and LFormer: times are taken from the first line of a
-recording and rounded to bins of 10 ms. The lines of a bin make one row of 12 channels, x, y and z of each tag; a tag
-seen twice is averaged, one not seen is 0 and not observed. A recording is cut into windows of 50 rows, each 25 rows
-after the last, while there is a row beyond the window: 6,554 windows. Values stay in metres, so "published" is "none";
-"standard" and "minmax" use statistics of the training part only. Every row has one of 7 classes, see `CLASSES`; if
-lines of one bin disagree, the lowest class wins (it never happens). The split is that of mTAN, 4,194 / 1,049 / 1,311,
-the same for all seeds. Neighbouring windows share half of their rows and land in different parts, so published
-accuracies are optimistic.
+Protocol, as published for the latent ODE and used by mTAN, ACSSM and LFormer: times are relative to the first line of a
+recording and rounded to bins of 10 ms. The lines of a bin form one row of 12 channels, x, y and z of each tag; a tag
+that occurs twice is averaged, one that does not occur is 0 and not observed. A recording is cut into windows of 50
+rows, each starting 25 rows after the previous one, as long as there is a row beyond the window: 6,554 windows. Values
+stay in metres, so "published" is "none"; "standard" and "minmax" use statistics of the training set only. Every row has
+one of 7 classes, see `CLASSES`; if lines of one bin disagree, the lowest class is used (this never happens). The split
+is that of mTAN, 4,194 / 1,049 / 1,311, the same for all seeds. Neighbouring windows share half of their rows and may be
+in different parts, so published accuracies are optimistic.
 
-Times are in units of 211 bins, 2.11 s, the scale of the LFormer paper. Windows share their rows in the panel; a
-window's times count from its first row once it is batched. The id of a window names its recording, "A01/003"; person
-and recording are no static covariates, as published models see neither.
+Times are in units of 211 bins, 2.11 s, the scale of the LFormer paper. Windows share their rows in the panel; once
+batched, the times of a window count from its first row. The id of a window contains its recording, "A01/003"; person
+and recording are not static covariates, because published models see neither.
 
-Labels: the published code looks for "standing up from sit on grnd", but the file says "standing up from sitting on the
-ground". These rows (2,848 lines, 1.7 %) so get no label and count as class 0, walking. `labels="published"` does the
-same, because published figures are on these labels; `labels="corrected"` counts them as class 4, standing up.
+Labels: the published code looks for "standing up from sit on grnd", but the file has "standing up from sitting on the
+ground". Therefore these rows (2,848 lines, 1.7 %) get no label and count as class 0, walking. `labels="published"` does
+the same, because published results use these labels; `labels="corrected"` assigns them to class 4, standing up.
 
-Where we depart: twelve times a line is stamped 5 ms before the one above it. The published code keeps the order of the
-file, so that times step back by 10 ms within 14 windows; we sort the rows of a recording by time. Every window keeps
-its rows. Bins are computed in float64 like the published ones; exact integers would put 52 lines into the bin beside.
+Difference from the published code: in twelve places, the time stamp of a line is 5 ms before that of the previous line.
+The published code keeps the order of the file, so times step back by 10 ms within 14 windows; we sort the rows of a
+recording by time. Every window keeps its rows. Bins are computed in float64 like the published ones; with exact
+integers, 52 lines would be in the neighbouring bin.
 """
 
 from __future__ import annotations
@@ -89,11 +90,11 @@ DAY_0 = date(2009, 5, 27)
 DATE = re.compile(r"(\d\d)\.(\d\d)\.(\d{4}) (\d\d):(\d\d):(\d\d):(\d{3})")
 
 
-# -- from the owner's file to raw arrays
+# -- from the original file to raw arrays
 
 
 def pack(files: Files) -> dict[str, Array]:
-    """The raw arrays from `ConfLongDemo_JSI.txt`."""
+    """Make the raw arrays from `ConfLongDemo_JSI.txt`."""
     text = files.only(FILE)
     tags, activities = ({name: k for k, name in enumerate(names)} for names in (TAGS, CLASS_OF))
     sequences: dict[str, int] = {}
@@ -146,7 +147,7 @@ def _index(text: Text, line: int, what: str, found: str, known: dict[str, int]) 
 
 
 def _ticks(text: Text, line: int, found: str) -> int:
-    if not (found.isascii() and found.isdigit() and len(found) <= 18):  # 18 digits are sure to fit into int64
+    if not (found.isascii() and found.isdigit() and len(found) <= 18):  # 18 digits always fit into int64
         raise text.error(line, f"expected a time stamp in units of 100 ns, up to 18 digits; got {found!r}.")
     return int(found)
 
@@ -182,7 +183,7 @@ def _metres(text: Text, line: int, found: str) -> float:
 
 
 def missing(raw: Raw) -> str:
-    """What the raw arrays lack of the 25 recordings."""
+    """What is missing from the raw arrays, which should hold 25 recordings."""
     if (lines := len(raw["sequence"])) < LINES:
         recordings = len(np.unique(raw["sequence"]))
         return f"{lines:,} of {LINES:,} lines, {recordings} of {RECORDINGS} recordings"
@@ -193,7 +194,7 @@ def missing(raw: Raw) -> str:
 
 
 def prepare(raw: Raw, request: Request) -> Prepared:
-    """Windows of 50 rows with a class at every row, as the module says."""
+    """Windows of 50 rows with a class for every row, as described above."""
     names = raw["sequence_names"]
     recording, bins, row = _rows(raw["sequence"], raw["ticks"])
     values, observed = _positions(row, raw["tag"], raw["xyz"], len(bins))
@@ -222,7 +223,7 @@ def prepare(raw: Raw, request: Request) -> Prepared:
 
 
 def _rows(sequence: Array, ticks: Array) -> tuple[Array, Array, Array]:
-    """The rows of all recordings, one after the other, sorted by time.
+    """The rows of all recordings, recording by recording, sorted by time.
 
     Returns:
         recording (R,) and bin (R,) of each row, and the row (N,) of each line.
@@ -236,7 +237,7 @@ def _rows(sequence: Array, ticks: Array) -> tuple[Array, Array, Array]:
 
 
 def _positions(row: Array, tag: Array, xyz: Array, rows: int) -> tuple[Array, Array]:
-    """Mean position of each tag in each row, and whether it was seen: (R, 12) float32 and bool."""
+    """Mean position of each tag in each row, and whether it was observed: (R, 12) float32 and bool."""
     cell = row * len(TAGS) + tag
     cells = rows * len(TAGS)
     seen = np.bincount(cell, minlength=cells)
@@ -256,7 +257,7 @@ def _labels(row: Array, activity: Array, names: Array, rows: int, rule: str) -> 
 
 
 def _windows(recording: Array) -> tuple[Array, Array]:
-    """First row of each window, and which window of its recording it is."""
+    """The first row of each window, and the window's number within its recording."""
     _, start, length = np.unique(recording, return_index=True, return_counts=True)
     count = np.maximum(-((WINDOW - length) // STRIDE), 0)  # offsets 0, 25, ... below length - 50
     place = runs(np.zeros_like(count), count)
@@ -277,9 +278,9 @@ DATASET = Dataset(
         scalings=("published", "none", "standard", "minmax"),
         options={"labels": ("published", "corrected")},
         flaw=(
-            "Published labels count the activity 'standing up from sitting on the ground' (1.7 % of the lines) as "
-            "walking, by a misspelt name in the code all follow; labels='corrected' does not. Windows overlap by half "
-            "across training and test part."
+            "The published labels count the activity 'standing up from sitting on the ground' (1.7 % of the lines) as "
+            "walking, because of a misspelt name in the code that everybody uses; labels='corrected' does not. Windows "
+            "of the training and test set overlap by half."
         ),
         raw=("human_activity/human_activity.npz",),
         remotes=(

@@ -1,10 +1,10 @@
 """BIDMC: heart rate, respiratory rate and oxygen saturation from 32 s of PPG and ECG (regression of long series).
 
-53 recordings of 8 minutes from 46 patients in intensive care: the signals of a bedside monitor at 125 Hz, and every
-second the rates that it showed. A series is a window of 32 s, 4,000 rows of PPG and ECG; its target is one rate in its
-own unit, beats or breaths per minute or per cent. There are two ways in.
+53 recordings of 8 minutes from 46 patients in intensive care: the signals of a bedside monitor at 125 Hz, and the rates
+that it displayed every second. A series is a window of 32 s, with 4,000 rows of PPG and ECG; its target is one rate in
+its own unit: beats or breaths per minute, or per cent. There are two sources.
 
-The windows of the regression archive (`BIDMC32HR_TRAIN.ts` and so on), on which published figures are:
+The windows of the regression archive (`BIDMC32HR_TRAIN.ts` and so on), which published results use:
 
 | key | shape, dtype | meaning |
 | --- | --- | --- |
@@ -18,36 +18,36 @@ The recordings of PhysioNet, from which the same windows are cut here:
 | --- | --- | --- |
 | `ppg`, `resp`, `ecg_ii` | (R, 60001) float32 | the signals; `resp`, the chest's impedance, is not used |
 | `fs` | () int32 | 125, samples per second |
-| `numerics` | (R, 481, 4) float32 | what the monitor showed, once a second; NaN where it showed nothing |
+| `numerics` | (R, 481, 4) float32 | the values displayed by the monitor, once a second; NaN where there was none |
 | `numerics_names` | (4,) str | HR, PULSE, RESP, SpO2 |
 | `numerics_t0_s` | (R,) int32 | time of the first of them: 0, but -1 in bidmc23 |
 | `record`, `age`, `gender`, `location`, `mimic2_subject` | (R,) str | of the patient; "90+", "NaN" and "?" occur |
 
-How the archive cut its windows is not documented. Its ECG is taken to be lead II; these rules give its counts, 7,949
-(HR, SpO2) and 7,870 (RR):
+How the archive cut its windows is not documented. We assume that its ECG is lead II; the following rules reproduce its
+counts, 7,949 (HR, SpO2) and 7,870 (RR):
 
-* A window starts every 3 s: 150 per recording, 7,950 in all. One of the archive's is known to start at 150 s of
+* A window starts every 3 s: 150 per recording, 7,950 in all. One of the archive's windows is known to start at 150 s of
   bidmc18.
-* The target is the mean of what the monitor showed during the 32 s, leaving out seconds without a value.
-* A window whose mean is 0 goes: no breath was counted. These are 79 windows, all of bidmc13. The archive's RR has just
-  79 windows fewer than its HR, all in TRAIN (5,471 and 5,550 = 37 x 150).
-* A window needs what the monitor showed after its end as well. Only the last window of bidmc23, whose clock started a
-  second early, lacks it. That this is the one window missing in the archive's TEST (2,399 = 16 x 150 - 1) is a guess.
+* The target is the mean of the displayed values during the 32 s, ignoring seconds without a value.
+* Windows with a mean of 0 are dropped: no breath was counted. These are 79 windows, all of bidmc13. The archive's RR
+  has exactly 79 windows fewer than its HR, all in TRAIN (5,471 and 5,550 = 37 x 150).
+* A window also needs a displayed value after its end. Only the last window of bidmc23, whose clock started a second
+  early, lacks it. That this is the one window missing from the archive's TEST (2,399 = 16 x 150 - 1) is a guess.
 
-With the monitor's value at the window's end instead there would be 7,949 (HR), 7,902 (RR) and 7,909 (SpO2) windows.
+With the value displayed at the window's end instead, there would be 7,949 (HR), 7,902 (RR) and 7,909 (SpO2) windows.
 
-Published protocol (neural RDEs, RFormer, LFormer): TRAIN and TEST are merged; a random permutation of the windows is
-cut at 70 and 85 %, the same for all seeds (everybody's own draw; ours has the seed 0). Windows overlap by 29 s and land
-in different parts, so nearly every test window was seen in training: published errors are optimistic. `split="subject"`
-keeps the windows of a patient together, drawn by the seed of the request; it needs the recordings, because the archive
-does not say whose its windows are.
+Published protocol (neural RDEs, RFormer, LFormer): TRAIN and TEST are merged, and a random permutation of the windows
+is cut at 70 and 85 %, the same for all seeds (each publication has its own permutation; ours has the seed 0). Windows
+overlap by 29 s and are spread over the parts, so nearly every test window was seen in training: published errors are
+optimistic. `split="subject"` keeps the windows of a patient together, drawn by the seed of the request; it needs the
+recordings, because the archive does not identify the patients.
 
-Scaling: "published" is that of the neural RDEs, mean 0 and deviation 1 per channel by statistics of the training
-windows, which is also "standard"; RFormer does not scale. Amplitudes differ between recordings: PPG reaches 4 in some
-and 1 in most. Targets are not scaled. Times are spread evenly over [0, 1] along a window. Windows of one recording
-share their rows in the panel, which so needs 25 MB instead of 250. The id of a window names its recording and the
-second at which it starts, "bidmc18+150s"; patient, age and gender are no static covariates, as published models see
-none.
+Scaling: "published" is that of the neural RDEs, mean 0 and standard deviation 1 per channel by statistics of the
+training windows, which is also "standard"; RFormer does not scale. Amplitudes differ between recordings: PPG reaches 4
+in some and 1 in most. Targets are not scaled. Times are spread evenly over [0, 1] along a window. Windows of one
+recording share their rows in the panel, which therefore needs 25 MB instead of 250. The id of a window contains its
+recording and the second at which it starts, "bidmc18+150s"; patient, age and gender are not static covariates, because
+published models see none.
 """
 
 from __future__ import annotations
@@ -102,11 +102,11 @@ class _Target:
         return f"bidmc/{self.archive.lower()}.npz"
 
 
-# -- from the owners' files to raw arrays
+# -- from the original files to raw arrays
 
 
 def _pack(target: _Target, files: Files) -> dict[str, Array]:
-    """The windows of the regression archive if they are there, else the recordings of PhysioNet."""
+    """Pack the windows of the regression archive if they are there, else the recordings of PhysioNet."""
     return _pack_windows(target, files) or _pack_recordings(target, files)
 
 
@@ -153,7 +153,7 @@ def _pack_recordings(target: _Target, files: Files) -> dict[str, Array]:
         for name, found in (("Signals.csv", signals), ("Numerics.csv", numerics), ("Fix.txt", fixed)):
             if number not in found:
                 raise DataError(
-                    f"bidmc_{number}_{name} is missing under {files.path}; the other files of it are there."
+                    f"bidmc_{number}_{name} is missing under {files.path}; other files of this recording are there."
                 )
     numbers = sorted(signals, key=int)
     return {
@@ -168,7 +168,7 @@ def _pack_recordings(target: _Target, files: Files) -> dict[str, Array]:
 
 
 def _record_files(files: Files, pattern: str) -> Iterator[tuple[str, Text]]:
-    """Number of the recording, such as "07", and the file; each number once."""
+    """The number of each recording, such as "07", and its file; each number occurs once."""
     seen: dict[str, str] = {}
     for text in files.texts(pattern):
         if (match := NUMBER.search(text.name)) is None:
@@ -193,7 +193,7 @@ def _read_signals(text: Text) -> dict[str, Array]:
 
 
 def _read_numerics(text: Text) -> tuple[int, Array]:
-    """Second of the first row, and (481, 4) float32."""
+    """The second of the first row, and the values, (481, 4) float32."""
     table, lines = _read_table(text, ["Time [s]", *NUMERICS], SECONDS)
     clock = table[:, 0]
     wrong = clock != np.rint(clock[0]) + np.arange(SECONDS)
@@ -204,7 +204,7 @@ def _read_numerics(text: Text) -> tuple[int, Array]:
 
 
 def _read_table(text: Text, columns: list[str], rows: int) -> tuple[Array, list[int]]:
-    """A file with a line of names first; its columns may be more, and in any order.
+    """Read columns of a file that begins with a line of names; it may have more columns, in any order.
 
     Returns:
         (rows, columns) float64, and the line of each row.
@@ -230,7 +230,7 @@ def _numbers(text: Text, lines: list[int], width: int) -> Array:
         table = np.zeros((0, 0))
     if table.shape == (len(lines), width):
         return table
-    for line in lines:  # slowly now, to say where
+    for line in lines:  # slow, but finds the place of the error
         cells = text.lines[line].split(",")
         if len(cells) != width or not all(map(_is_number, cells)):
             raise text.error(line, f"expected {width} numbers separated by commas, got {text.lines[line][:80]!r}.")
@@ -246,7 +246,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _read_fixed(text: Text) -> dict[str, str]:
-    """Age, gender, ward and patient."""
+    """Read age, gender, ward and patient."""
     said = dict(line.split(":", 1) for line in text.lines if ":" in line)
     for name in FIXED.values():
         if not said.get(name, "").strip():
@@ -257,7 +257,7 @@ def _read_fixed(text: Text) -> dict[str, str]:
 
 
 def _raw_name(target: _Target, arrays: Raw) -> str:
-    """Windows of the archive are one file per target; the recordings serve all three."""
+    """Name of the raw file: one per target for the archive's windows, one for all targets for the recordings."""
     return target.raw if "X" in arrays else RECORDINGS
 
 
@@ -274,7 +274,7 @@ def _missing(target: _Target, raw: Raw) -> str:
 
 
 def _prepare(target: _Target, raw: Raw, request: Request) -> Prepared:
-    """Windows, targets and parts, as the module says."""
+    """Windows, targets and parts, as described above."""
     panel, values = _archive_windows(raw) if "X" in raw else _recorded_windows(target, raw)
     train, validation, test = _split(target, raw, panel, request)
     published = request.scaling == "published"
@@ -318,17 +318,17 @@ def _recorded_windows(target: _Target, raw: Raw) -> tuple[Panel, Array]:
 
 
 def _window_means(rates: Array, t0: Array, starts: Array) -> Array:
-    """Mean of what the monitor showed during each window.
+    """Mean of the displayed values during each window.
 
     Args:
-        rates: (R, T), one a second.
-        t0: (R,) second of the first.
+        rates: (R, T) values, one per second.
+        t0: (R,) second of the first value.
         starts: (K,) second in which each window begins.
 
     Returns:
-        (R, K) float64; NaN if it showed nothing, or nothing more after the window's end.
+        (R, K) float64; NaN if no value was displayed in the window, or the values end with it.
     """
-    at = starts[None, :, None] + np.arange(DURATION + 2) - t0[:, None, None]  # (R, K, 34) from start to a second after
+    at = starts[None, :, None] + np.arange(DURATION + 2) - t0[:, None, None]  # (R, K, 34), to a second after the end
     inside = (at >= 0) & (at < rates.shape[1])
     shown = np.take_along_axis(rates[:, None, :], np.where(inside, at, 0), axis=2)
     seen = (inside & ~np.isnan(shown))[:, :, :DURATION]
@@ -343,10 +343,10 @@ def _split(target: _Target, raw: Raw, panel: Panel, request: Request) -> tuple[A
     if "X" in raw:
         raise DataError(
             f"{target.name} by subject needs the recordings of PhysioNet, {RECORDINGS}. The archive's windows, "
-            f"{target.raw}, come first if they are here, and do not say whose they are: move that file away, or use "
-            "split='published'."
+            f"{target.raw}, take precedence if they exist, and do not identify the patients: move that file away, or "
+            "use split='published'."
         )
-    record = panel.first // raw["ppg"].shape[1]  # whose rows a window shares
+    record = panel.first // raw["ppg"].shape[1]  # the recording of each window
     return splitting.by_group(raw["mimic2_subject"][record], request.seed)
 
 
@@ -367,7 +367,7 @@ def _dataset(target: _Target) -> Dataset:
         splits=("published", "subject"),
         scalings=("published", "none", "standard", "minmax"),
         flaw=(
-            "Windows overlap by 29 s and the published split deals them out singly, so nearly every test window was "
+            "Windows overlap by 29 s, and the published split assigns each at random, so nearly every test window was "
             "seen in training; split='subject' keeps patients apart."
         ),
         raw=(target.raw, RECORDINGS),
@@ -377,8 +377,8 @@ def _dataset(target: _Target) -> Dataset:
             ),
         ),
         by_hand=(
-            "Download the zip of https://physionet.org/content/bidmc/1.0.0/, or, for the windows published figures are "
-            f"on, {target.archive}_TRAIN.ts and {target.archive}_TEST.ts from "
+            "Download the zip of https://physionet.org/content/bidmc/1.0.0/ or, for the windows of published results, "
+            f"{target.archive}_TRAIN.ts and {target.archive}_TEST.ts from "
             f"https://zenodo.org/records/{target.zenodo} (the whole archive: https://zenodo.org/records/3902651), "
             f"then run `lformer data pack {target.name} PATH`."
         ),

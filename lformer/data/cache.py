@@ -1,7 +1,7 @@
-"""Prepared sets on disk, in sealed files that are mapped into memory: see `lformer.data.mapped`.
+"""Prepared data sets on disk, in sealed files that are memory-mapped: see `lformer.data.mapped`.
 
-The file's name holds a hash of everything the set depends on. What is read back is checked: by its seal, and for what
-a wrong writer could have sealed.
+The name of a file contains a hash of everything that the set depends on. What is read back is checked: by its seal, and
+for errors that a faulty writer could have sealed.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ LAYOUT = 2  # of these files; raise it when their content changes
 PANEL = ("times", "values", "observed", "first", "lengths", "ids", "origin")
 TARGETS = ("values", "observed", "given", "times", "first", "lengths", "weights")
 PARTS = ("train", "validation", "test")
-LARGEST_TEXT = 2**30  # bytes of an array of text, in which every entry takes as much room as the longest
-LONGEST_PADDING = 2**20  # rows; ours have at most a few ten thousand
-STALE = 24 * 3600  # seconds after which nobody is still writing a file
+LARGEST_TEXT = 2**30  # bytes of an array of text, in which every entry takes as much space as the longest
+LONGEST_PADDING = 2**20  # rows; our data sets have at most some ten thousand
+STALE = 24 * 3600  # seconds after which an unfinished file is abandoned
 
 
 def fingerprint(dataset: Dataset, request: Request, files: Sequence[Path] = ()) -> str:
-    """Hash of everything a prepared set depends on; the files are the raw ones, the main one first."""
+    """Hash of everything that a prepared set depends on, including its raw files, the main one first."""
     digests = [store.digest(file) for file in files]
     depends: dict[str, Any] = {
         "layout": LAYOUT,
@@ -52,12 +52,12 @@ def fingerprint(dataset: Dataset, request: Request, files: Sequence[Path] = ()) 
 
 
 def place(name: str, task: str, fingerprint: str) -> Path:
-    """Where a prepared set lies, or would lie."""
+    """Path of a prepared set in the cache, whether it exists or not."""
     return store.cache_home() / "prepared" / f"{name}-{task}-{fingerprint}.prepared"
 
 
 def save(path: Path, prepared: Prepared, partial: str) -> None:
-    """Write a prepared set, whole or not at all."""
+    """Write a prepared set atomically."""
     panel, targets = prepared.panel, prepared.targets
     arrays: dict[str, Array] = {f"panel.{name}": getattr(panel, name) for name in PANEL}
     arrays |= {f"targets.{name}": getattr(targets, name) for name in TARGETS}
@@ -78,15 +78,15 @@ def save(path: Path, prepared: Prepared, partial: str) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed writers left: the same fingerprint, and with it the same name, may never come again."""
+    """Remove files that killed writers left behind: the same name may never be written again."""
     for left in folder.glob("*.part"):
-        with suppress(OSError):  # somebody else was faster, or it is not ours to remove
+        with suppress(OSError):  # another process was faster, or we may not remove it
             if time.time() - left.stat().st_mtime > STALE:
                 left.unlink()
 
 
 def load(path: Path) -> tuple[Prepared, str]:
-    """A prepared set and what it lacks; an error if the file is damaged."""
+    """Read a prepared set and the note on what is missing from it; raises an error if the file is damaged."""
     arrays, notes = read(path)
     try:
         arrays |= {name: _text(name, values) for name, values in notes["text"].items()}
@@ -127,7 +127,7 @@ def _text(name: str, values: list[str | None]) -> Array:
 
 
 def _column(column: pd.Series[Any]) -> Array:
-    """A column of static covariates; an unknown text is None, which JSON gives back as it was."""
+    """A column of static covariates; missing text is None, which JSON preserves."""
     values: Array = column.to_numpy()
     if values.dtype.kind == "O":
         values = values.copy()
@@ -136,7 +136,7 @@ def _column(column: pd.Series[Any]) -> Array:
 
 
 def _shared(arrays: dict[str, Array]) -> dict[str, str]:
-    """For each name the first name of the same memory: reconstruction targets are the panel's own values."""
+    """The first name that refers to the same memory, for each name: reconstruction targets are the panel's values."""
     seen: dict[tuple[Any, ...], str] = {}
     out = {}
     for name, array in arrays.items():
@@ -145,7 +145,7 @@ def _shared(arrays: dict[str, Array]) -> dict[str, str]:
     return out
 
 
-# -- what a file must hold to be a prepared set
+# -- what makes a file a valid prepared set
 
 
 def _check_notes(notes: dict[str, Any]) -> None:
@@ -194,13 +194,13 @@ def _check_targets(targets: Targets, panel: Panel) -> None:
         _check_array("targets.weights", targets.weights, (n,), "f")
     if targets.at == "queries":
         if targets.times is None or targets.first is None or targets.lengths is None:
-            raise ValueError("its queries have no times or belong to nobody")
+            raise ValueError("its queries have no times or belong to no series")
         _check_array("targets.times", targets.times, (count["queries"],), "f")
         _check_runs("targets", targets.first, targets.lengths, n, count["queries"])
 
 
 def _check_runs(name: str, first: Array, lengths: Array, n: int, rows: int) -> None:
-    """Each of the n series has a run of the rows."""
+    """Check that each of the n series is a run of existing rows."""
     _check_array(f"{name}.first", first, (n,), "iu")
     _check_array(f"{name}.lengths", lengths, (n,), "iu")
     if n and bool(((first < 0) | (lengths < 0) | (first > rows) | (lengths > rows - first)).any()):

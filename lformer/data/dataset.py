@@ -1,4 +1,4 @@
-"""What a source file brings: a card that says what the data are, and a function that prepares them."""
+"""What the module of a data set provides: a card that describes the data, and a function that prepares them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Scaling = Literal["published", "none", "standard", "minmax", "robust"]
 
 @dataclass(frozen=True, kw_only=True)
 class Remote:
-    """A file at its original place. Hashes are those its owner, or others who checked it, have published."""
+    """A file at its original address. Hashes are those published by its owner, or by others who checked it."""
 
     url: str
     sha256: str | None = None
@@ -36,12 +36,12 @@ class Remote:
 
 @dataclass(frozen=True, kw_only=True)
 class Extra:
-    """A raw file that some splits need beside the main one.
+    """A raw file that some splits need in addition to the main one.
 
     Attributes:
-        name: where it lies among the raw files, such as "physionet2012/p12_splits.npz".
-        content: what it holds, in words.
-        splits: which of the card's splits need it.
+        name: its path in the folder of raw files, such as "physionet2012/p12_splits.npz".
+        content: description of its content.
+        splits: the splits of the card that need it.
         by_hand: how to get it.
     """
 
@@ -52,35 +52,35 @@ class Extra:
 
     @property
     def stem(self) -> str:
-        """What stands before the names of its arrays: "p12_splits" in `raw["p12_splits/record_id"]`."""
+        """The prefix of its arrays: "p12_splits" in `raw["p12_splits/record_id"]`."""
         return PurePosixPath(self.name).stem
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """What a person wants to know of a data set before using it.
+    """Description of a data set.
 
     Attributes:
-        name: as in `data.load(name)`.
-        title: as its owner calls it.
-        page: where it is described.
-        licence: name of the licence, or what is known of it.
+        name: name for `data.load(name)`.
+        title: title given by its owner.
+        page: web page with a description.
+        licence: name of the licence, or what is known about it.
         citation: the publication to cite.
-        series: how many series the complete set has.
+        series: number of series of the complete set.
         length: rows of a series, in words if they differ.
-        channels: in words if they are not plain numbers.
-        tasks: what it can be used for; the first is the default.
-        metrics: by task, or task and split ("extrapolate tpatchgnn"), what a table prints of it where that is not what
-            the task usually prints; the first selects.
-        splits: rules by which it is cut; the first is the default.
-        scalings: how values may be scaled; the first is the default.
-        options: of its own, each with its choices, the default first; numbers may take others too.
+        channels: number of channels, with a description if they are not plain numbers.
+        tasks: the tasks it can be used for; the first is the default.
+        metrics: by task, or task and split ("extrapolate tpatchgnn"), the metrics to show in a table if they are not
+            those usual for the task; the first selects the epoch.
+        splits: rules that split it; the first is the default.
+        scalings: ways to scale its values; the first is the default.
+        options: further options, each with its choices, the default first; numbers may also take other values.
         variants: named sets of options.
-        flaw: what is wrong with the set itself, "" if nothing is known.
-        raw: names under which its npz is looked for; the first is the complete one, and the one `fetch` writes.
+        flaw: known errors of the data themselves, or "".
+        raw: names of its npz file; the first is that of the complete one, which `fetch` writes.
         extras: further raw files, for some of the splits.
-        remotes: what `fetch` downloads.
-        by_hand: how to get it without `fetch`: what to download and what `pack` then wants.
+        remotes: files that `fetch` downloads.
+        by_hand: how to get it without `fetch`: what to download, and what to give to `pack`.
     """
 
     name: str
@@ -110,7 +110,7 @@ class Card:
             raise ValueError(f"{self.name}: extra files for unknown splits {lost}.")
 
     def metrics_of(self, task: str, split: str) -> tuple[str, ...]:
-        """What a table prints of a task on a split; empty if that is what the task usually prints."""
+        """The metrics to show for a task on a split; empty if they are those usual for the task."""
         return self.metrics.get(f"{task} {split}", self.metrics.get(task, ()))
 
     def extras_of(self, split: str) -> tuple[Extra, ...]:
@@ -120,7 +120,7 @@ class Card:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What was asked of a data set, checked against its card."""
+    """The options with which a data set is loaded, checked against its card."""
 
     task: str
     seed: int
@@ -131,20 +131,20 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """One source, or one set of it.
+    """A data set: its card, and the functions that make it.
 
     Attributes:
         card: see `Card`.
-        prepare: from the raw arrays and the request to the prepared set; a generator gets no arrays. Those of an extra
-            file have its stem before their names.
-        draw: in place of `prepare`, for a set whose points are redrawn in every epoch: gives its `Splits`.
-        check: raises a ValueError if a request asks for what the card offers, but not together, such as a split that
-            exists for one task only.
-        pack: from the owner's files to the raw arrays, those of an extra file named as in `prepare`; None if there is
+        prepare: function from the raw arrays and the request to the prepared set. The arrays of an extra file have its
+            stem as a prefix; a generated set gets no arrays.
+        draw: replaces `prepare` for a set whose points are redrawn in every epoch; returns its `Splits`.
+        check: raises a ValueError for a combination of options that does not exist, such as a split that is for one
+            task only.
+        pack: function from the owner's files to the raw arrays, with the prefixes of `prepare`; None if there is
             nothing to download.
-        missing: what these raw arrays lack of the complete set, "" if nothing.
-        name_raw: for a source with several forms, under which of the card's raw names packed arrays are kept.
-        version: of `prepare`; raise it when its result changes, so that cached results are made again.
+        missing: function that says what is missing from some raw arrays, "" if nothing.
+        name_raw: for a data set with several forms, function that returns the card's raw name for some arrays.
+        version: version of `prepare`; increase it when its result changes, so that cached results are made again.
     """
 
     card: Card
@@ -157,5 +157,5 @@ class Dataset:
     version: int = 1
 
     def raw_name(self, arrays: Raw) -> str:
-        """Under which of the card's raw names these arrays are kept."""
+        """The raw name of the card under which these arrays are stored."""
         return self.card.raw[0] if self.name_raw is None else self.name_raw(arrays)

@@ -1,6 +1,6 @@
-"""Files as their owners publish them: a folder, a zip, a tar or a single file, read in place.
+"""Files as published by their owners: a folder, a zip, a tar or a single file, read in place.
 
-Nothing is ever unpacked to disk, so no archive can write where it should not, and a file half read leaves nothing.
+Nothing is ever unpacked to disk, so no archive can write to the wrong place, and interrupted reading leaves nothing.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import IO
 
 TARS = (".tar", ".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz")
 DAMAGED = (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, struct.error)
-LARGEST = 4 * 2**30  # bytes of one file inside an archive; no benchmark comes near, a decompression bomb does
+LARGEST = 4 * 2**30  # bytes of one file inside an archive; only decompression bombs are larger
 
 
 class DataError(ValueError):
-    """A file does not hold what it should: says where, what was expected and what came."""
+    """Raised if a file has the wrong content; says where, what was expected and what was found."""
 
 
 class Text:
-    """The lines of one file, and errors that name its place."""
+    """The lines of one file, and errors that name the file and the line."""
 
     def __init__(self, name: str, content: bytes) -> None:
         self.name = name
@@ -40,19 +40,19 @@ class Text:
             self.lines.pop()
 
     def error(self, line: int, message: str) -> DataError:
-        """An error at a line, counted from 0 here and from 1 in the message."""
+        """An error at a line, which is counted from 0 here and from 1 in the message."""
         return DataError(f"{self.name}, line {line + 1}: {message}")
 
 
 class Files:
-    """What lies at a path, by names with forward slashes: in a folder, its archives included, or in an archive.
+    """The files in a folder and its archives, or in an archive, named with forward slashes.
 
-    An archive within an archive is not entered, and what macOS adds to archives (`__MACOSX`, `._name`) is left out, as
-    are downloads of a folder that are not finished (`name.part`).
+    An archive within an archive is not opened. Files that macOS adds to archives (`__MACOSX`, `._name`) are left out,
+    and so are unfinished downloads (`name.part`).
 
     Args:
         path: the folder, archive or file.
-        names: the only files of the folder to look at; all if None.
+        names: the only files of the folder to read; None reads all.
 
     Example:
         >>> [name for name, _ in Files(Path(__file__)).walk("*.py")]
@@ -66,11 +66,11 @@ class Files:
             raise DataError(f"{self.path} does not exist.")
 
     def walk(self, pattern: str) -> Iterator[tuple[str, bytes]]:
-        """Names and contents of all files whose last part matches, in the order in which they lie there.
+        """Names and contents of all files whose last part matches, in the order of the archive or of their names.
 
         Args:
-            pattern: such as "*.txt", of the last part of a name, upper and lower case alike. A file `x.txt.gz`
-                counts as `x.txt`.
+            pattern: pattern of the last part of a name, such as "*.txt", ignoring case. A file `x.txt.gz` counts as
+                `x.txt`.
         """
         if self.path.is_dir():
             for file in sorted(p for p in self.path.rglob("*") if p.is_file() and p.suffix != ".part"):
@@ -81,12 +81,12 @@ class Files:
             yield from _enter(self.path.name, self.path, pattern)
 
     def texts(self, pattern: str) -> Iterator[Text]:
-        """As `walk`, as lines of text."""
+        """Like `walk`, but with the contents as lines of text."""
         for name, content in self.walk(pattern):
             yield Text(f"{self.path}: {name}" if name != self.path.name else str(self.path), content)
 
     def only(self, pattern: str) -> Text:
-        """The one file that matches."""
+        """The only file that matches; raises an error if there is not exactly one."""
         found = list(self.texts(pattern))
         if len(found) != 1:
             names = ", ".join(text.name for text in found[:5]) or "none"
@@ -110,21 +110,21 @@ def _enter(name: str, file: Path, pattern: str) -> Iterator[tuple[str, bytes]]:
         elif _matches(name, pattern):
             yield _plain(name), _read(name, file.open("rb"), LARGEST)
     except (*DAMAGED, OSError) as error:
-        if isinstance(error, OSError) and error.filename is not None:  # not to be opened at all
+        if isinstance(error, OSError) and error.filename is not None:  # the file cannot be opened at all
             raise
         raise DataError(f"{file} is damaged or cut short ({error}). Download it again.") from error
-    except (RuntimeError, NotImplementedError) as error:  # a password, or a compression unknown here
+    except (RuntimeError, NotImplementedError) as error:  # a password, or an unknown compression
         raise DataError(f"{file} cannot be read ({error}). Unpack it yourself and give the folder.") from error
 
 
 def _ends_as_a_tar(archive: tarfile.TarFile) -> None:
-    """A tar ends with a block of zeros, which one cut between two files lacks; then comes the checksum, if any."""
+    """Check the end of a tar: a block of zeros, missing if it is cut between two files, then the checksum, if any."""
     stream = archive.fileobj
     assert stream is not None
     stream.seek(archive.offset)
     if stream.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
         raise tarfile.ReadError("its end is missing")
-    while stream.read(2**20):  # the checksum is compared only by who reads to the very end
+    while stream.read(2**20):  # the checksum is compared only at the very end
         pass
 
 

@@ -1,4 +1,4 @@
-"""From a request to the parts of a data set: check it against the card, prepare or take from the cache, warn."""
+"""Load a data set: check the options against its card, prepare it or read it from the cache, and warn."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from lformer.parts import Prepared, Splits, splits_of
 
 
 class PartialDataWarning(UserWarning):
-    """The files at hand hold only part of a data set."""
+    """Warning: the files on this machine contain only part of a data set."""
 
 
 class CacheWarning(UserWarning):
-    """A prepared set cannot be kept on disk."""
+    """Warning: a prepared set cannot be stored on disk."""
 
 
 def load_dataset(
@@ -54,7 +54,7 @@ def load_dataset(
     prepared, partial = _cached(dataset, request, files, path) if cache else _prepare(dataset, request, files)
     if partial:
         warnings.warn(
-            f"{card.name} is partial: {partial}. Everything derived from it is marked so.",
+            f"{card.name} is partial: {partial}. Everything derived from it is marked as partial.",
             PartialDataWarning,
             stacklevel=3,
         )
@@ -63,7 +63,7 @@ def load_dataset(
 
 
 def _cached(dataset: Dataset, request: Request, files: Sequence[Path], path: Path) -> tuple[Prepared, str]:
-    """From the cache, or made again and kept there; a cache that cannot be written does not stand in the way."""
+    """Read a set from the cache, or prepare and store it; a cache that cannot be written is not an error."""
     if (found := _found(path)) is not None:
         return found
     with ExitStack() as stack:
@@ -72,7 +72,7 @@ def _cached(dataset: Dataset, request: Request, files: Sequence[Path], path: Pat
         except OSError as error:
             _warn(dataset, error)
             return _prepare(dataset, request, files)
-        if (found := _found(path)) is not None:  # somebody else has made it meanwhile
+        if (found := _found(path)) is not None:  # another process has made it in the meantime
             return found
         made = _prepare(dataset, request, files)
         try:
@@ -86,14 +86,14 @@ def _cached(dataset: Dataset, request: Request, files: Sequence[Path], path: Pat
 def _warn(dataset: Dataset, error: Exception) -> None:
     warnings.warn(
         f"{dataset.card.name} is loaded, but cannot be kept in the cache, so the next load prepares it again: {error}. "
-        f"Make room, or set LFORMER_CACHE to another folder; cache=False is quiet.",
+        f"Free some space, or set LFORMER_CACHE to another folder; cache=False avoids this warning.",
         CacheWarning,
         stacklevel=5,
     )
 
 
 def _found(path: Path) -> tuple[Prepared, str] | None:
-    """What the cache holds; None if there is nothing, or nothing of use."""
+    """The prepared set in the cache; None if there is none, or if it is unusable."""
     try:
         return prepared_cache.load(path)
     except (OSError, DataError):
@@ -117,7 +117,7 @@ def _one_of(card: Card, what: str, wanted: str | None, choices: tuple[str, ...])
 
 
 def _options(card: Card, variant: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Every option of the card: its default, what the variant says, what was given; text must be among the choices."""
+    """All options of the card: defaults, then those of the variant, then those given; text must be a valid choice."""
     if variant is not None and variant not in card.variants:
         known = ", ".join(card.variants) or "none"
         raise ValueError(f"variant of {card.name} must be one of {known}; got {variant!r}.")

@@ -1,4 +1,4 @@
-"""Getting data sets and looking after them: fetch, pack, verify, status."""
+"""Get and maintain data sets: fetch, pack, verify, status."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lformer.data.dataset import Array, Card, Dataset, Extra, Remote
 from lformer.data.download import Downloaded, discard, download
 from lformer.data.files import DataError, Files
 
-UNFIT = (ValueError, TypeError, LookupError, ArithmeticError)  # what content raises that nobody thought of
+UNFIT = (ValueError, TypeError, LookupError, ArithmeticError)  # errors that unexpected content may raise
 
 Say = Callable[[str], None]
 Report = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in all if known
@@ -21,13 +21,13 @@ Report = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in 
 
 @dataclass(frozen=True)
 class Status:
-    """Whether a data set is here, and what it lacks.
+    """Whether a data set is on this machine, and what is missing from it.
 
     Attributes:
-        state: of the main raw file.
-        note: what it lacks.
-        path: where it is.
-        extras: for each extra file, where it is, None if it is not here.
+        state: state of the main raw file.
+        note: what is missing from it.
+        path: path of the main raw file.
+        extras: path of each extra file, None if it is missing.
     """
 
     state: Literal["complete", "partial", "absent", "generated", "damaged"]
@@ -38,7 +38,7 @@ class Status:
 
 @dataclass(frozen=True)
 class RawFile:
-    """A raw file to be written: where, its arrays, and what they lack of the complete set."""
+    """A raw file to be written: its path, its arrays, and what is missing from the complete set."""
 
     path: Path
     arrays: dict[str, Array]
@@ -46,7 +46,7 @@ class RawFile:
 
 
 def status(dataset: Dataset) -> Status:
-    """Look, without downloading anything."""
+    """The status of a data set; downloads nothing."""
     if not dataset.card.raw:
         return Status("generated")
     path = store.find_raw(dataset.card)
@@ -64,17 +64,17 @@ def status(dataset: Dataset) -> Status:
 
 
 def fetch(dataset: Dataset, say: Say, report: Report = lambda name, done, total: None, *, again: bool = False) -> Path:
-    """Download a data set from its source, verify, convert, and put its raw file in place.
+    """Download a data set from its source, verify and convert it, and store its raw file.
 
-    A download that stopped goes on where it was. If the complete raw file is here, nothing happens, unless it is to be
-    done `again`: then earlier downloads and the hashes recorded of them are forgotten first.
+    An interrupted download is resumed. If the complete raw file exists, nothing happens, unless `again` is set: then
+    earlier downloads and their recorded hashes are discarded first.
     """
     card = dataset.card
     here = status(dataset)
     if here.state == "generated":
         raise ValueError(f"{card.name} is generated when it is loaded; there is nothing to fetch.")
     if here.state == "complete" and here.path is not None and not again:
-        say(f"{card.name} is here: {here.path}")
+        say(f"{card.name} is already here: {here.path}")
         return here.path
     if not card.remotes:
         raise DataError(f"{card.name} has no address to download from. By hand: {card.by_hand}")
@@ -103,7 +103,7 @@ def _download(remote: Remote, folder: Path, name: str, say: Say, report: Report)
 
 
 def _read_downloads(dataset: Dataset, folder: Path, came: Sequence[Downloaded]) -> list[RawFile]:
-    """As `_read`; if that fails, files that were never seen before are removed: they may not be what they should."""
+    """Like `_read`; if it fails, files that were downloaded for the first time are removed, as they may be wrong."""
     try:
         return _read(dataset, Files(folder, {file.path.name for file in came}))
     except DataError as error:
@@ -117,27 +117,27 @@ def _read_downloads(dataset: Dataset, folder: Path, came: Sequence[Downloaded]) 
 
 
 def _record(came: Sequence[Downloaded], say: Say) -> None:
-    """Now that they have been read, later downloads shall be equal."""
+    """Record the hashes of files that have been read, which later downloads have to match."""
     for file in came:
         if file.verified == "first":
             store.record(file.remote.url, file.sha256)
             say(
                 f"no hash of {file.path.name} is published and it was never downloaded here before, so it could not be "
-                f"compared; its sha256 is recorded now: {file.sha256}"
+                f"verified; its sha256 is recorded now: {file.sha256}"
             )
 
 
 def pack(dataset: Dataset, path: str | Path, say: Say) -> Path:
-    """Convert files as their owner publishes them, in a folder, an archive or alone, into the raw files.
+    """Convert files as published by their owner, in a folder, an archive or alone, into raw files.
 
     Returns:
-        The main one; an extra one if the files are for nothing else.
+        The path of the main raw file, or of an extra one if the files contain only that.
     """
     return _write(_read(dataset, Files(path)), say)
 
 
 def _read(dataset: Dataset, files: Files) -> list[RawFile]:
-    """The raw files that the owner's files make; an error if they are not what they should be."""
+    """Make the raw files from the owner's files; raises an error if these have the wrong content."""
     card = dataset.card
     if dataset.pack is None:
         raise ValueError(f"{card.name} is generated when it is loaded; there is nothing to pack.")
@@ -148,16 +148,16 @@ def _read(dataset: Dataset, files: Files) -> list[RawFile]:
         raise
     except UNFIT as error:
         raise DataError(
-            f"{files.path} does not hold {card.name} as its owner publishes it ({type(error).__name__}: {error})."
+            f"{files.path} does not contain {card.name} as published by its owner ({type(error).__name__}: {error})."
         ) from error
     raw += [RawFile(store.raw_home() / extra.name, arrays, "") for extra, arrays in extras.items()]
     if not raw:
-        raise DataError(f"{files.path} holds nothing of {card.name}.")
+        raise DataError(f"{files.path} contains no files of {card.name}.")
     return raw
 
 
 def _by_file(card: Card, packed: dict[str, Array]) -> tuple[dict[str, Array], dict[Extra, dict[str, Array]]]:
-    """Packed arrays by the file they belong to: the main one, and extra ones without the stem in the names."""
+    """Packed arrays by the file they belong to: the main one, and extra ones without their prefix."""
     main = {name: array for name, array in packed.items() if "/" not in name}
     extras = {}
     for extra in card.extras:
@@ -169,7 +169,7 @@ def _by_file(card: Card, packed: dict[str, Array]) -> tuple[dict[str, Array], di
 
 def _write(raw: Sequence[RawFile], say: Say) -> Path:
     for file in raw:
-        store.forget([str(file.path)])  # first: should the second step fail, the file is one that was never seen here
+        store.forget([str(file.path)])  # first: if the second step fails, no hash must be recorded for the file
         store.write_raw(file.path, file.arrays)
         store.record(str(file.path), store.digest(file.path))
         say(f"wrote {file.path}" + (f"; it is partial: {file.lacks}" if file.lacks else ""))
@@ -177,7 +177,7 @@ def _write(raw: Sequence[RawFile], say: Say) -> Path:
 
 
 def verify(dataset: Dataset, say: Say) -> bool:
-    """Read every array of the raw files, which checks them, and compare hashes with those recorded here."""
+    """Read every array of the raw files, which checks them, and compare hashes with the recorded ones."""
     card = dataset.card
     if not card.raw:
         say(f"{card.name} is generated when it is loaded; there is nothing to verify.")
@@ -190,7 +190,7 @@ def verify(dataset: Dataset, say: Say) -> bool:
         if (place := store.find_extra(extra)) is not None:
             good &= _verify_file(place, say)
         else:
-            say(f"{extra.name} is not here; it is needed for split={' and '.join(map(repr, extra.splits))} only.")
+            say(f"{extra.name} is missing; it is needed for split={' and '.join(map(repr, extra.splits))} only.")
     if lacks:
         say(f"{card.name} is partial: {lacks}")
     return good
@@ -206,8 +206,8 @@ def _verify_file(path: Path, say: Say) -> bool:
         say(f"{path}: readable; sha256 recorded now: {found}")
     elif known != found:
         say(
-            f"{path}: sha256 is {found}, but {known} was recorded in {store.hashes_file()}. It has changed since; get "
-            "or pack it again unless you know why."
+            f"{path}: sha256 is {found}, but {known} was recorded in {store.hashes_file()}. The file has changed since "
+            "then. Fetch or pack it again, unless you know why."
         )
         return False
     else:

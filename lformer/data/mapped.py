@@ -1,8 +1,8 @@
-"""Named arrays and notes in one sealed file, mapped into memory rather than read.
+"""Named arrays and notes in one sealed file, which is memory-mapped rather than read.
 
-After the seal the file has the safetensors layout: length of the header, header in JSON, then the arrays as they lie in
-memory. So opening one costs nothing, several processes share one copy, and no code is ever executed. A file that is not
-as it was written, or says of itself what cannot be, is refused before anything is allocated for it.
+After the seal, the file has the safetensors layout: the length of the header, the header in JSON, then the arrays as
+they are in memory. So opening a file costs nothing, several processes share one copy, and no code is ever executed. A
+file that has changed since it was written, or contradicts itself, is refused before any memory is allocated for it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ DTYPES = {
     "F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1", "U8": "|u1", "BOOL": "|b1",
 }  # fmt: skip
 NAMES = {np.dtype(numpy): name for name, numpy in DTYPES.items()}
-LARGEST_HEADER = 2**25  # bytes; names of a million series
-LARGEST_SIDE = 2**31  # of an empty array, whose other sides cost nothing to claim
+LARGEST_HEADER = 2**25  # bytes, enough for the names of a million series
+LARGEST_SIDE = 2**31  # of an empty array, whose other dimensions cost nothing to claim
 DIMENSIONS = 32
-WRONG = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)  # what wrong content raises
+WRONG = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)  # raised by wrong content
 
 
 def damaged(path: Path, error: Exception) -> DataError:
-    """The error of a file that cannot be used."""
+    """The error for a file that cannot be used."""
     return DataError(f"{path} is damaged ({error}). Delete it; it will be made again.")
 
 
 def write(path: Path, arrays: dict[str, Array], notes: dict[str, Any]) -> None:
-    """Write arrays, widest first so that all are aligned, and notes; whole or not at all."""
+    """Write arrays, those of the widest type first so that all are aligned, and notes, atomically."""
     order = sorted(arrays, key=lambda name: -arrays[name].dtype.itemsize)
     header: dict[str, Any] = {"__metadata__": {"lformer": json.dumps(notes)}}
     end = 0
@@ -51,7 +51,7 @@ def write(path: Path, arrays: dict[str, Array], notes: dict[str, Any]) -> None:
     text += b" " * (-len(text) % 8)
     if len(text) > LARGEST_HEADER:
         raise DataError(
-            f"the text of a prepared set may take {LARGEST_HEADER:,} bytes; that of {path} has {len(text):,}"
+            f"the header of a prepared set may have {LARGEST_HEADER:,} bytes; that of {path} has {len(text):,}"
         )
 
     def fill(stream: BinaryIO) -> None:
@@ -63,7 +63,7 @@ def write(path: Path, arrays: dict[str, Array], notes: dict[str, Any]) -> None:
 
 
 def read(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Arrays, mapped from the file, and notes."""
+    """The arrays, memory-mapped, and the notes of a file."""
     try:
         sealed.check_blob(path)
         with path.open("rb") as stream:
@@ -84,7 +84,7 @@ def read(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
 
 
 def _header(stream: BinaryIO) -> tuple[dict[str, Any], int]:
-    """The header, and where the arrays begin."""
+    """The header, and the position at which the arrays begin."""
     stream.seek(sealed.SEAL.size)
     length = int.from_bytes(stream.read(8), "little")
     if length > LARGEST_HEADER:
@@ -92,7 +92,7 @@ def _header(stream: BinaryIO) -> tuple[dict[str, Any], int]:
     begin = stream.tell() + length
     header = json.loads(stream.read(length))
     if stream.tell() != begin or begin % 8 or not isinstance(header, dict):
-        raise ValueError("its header is cut, not aligned or not an object")
+        raise ValueError("its header is cut short, not aligned or not an object")
     return header, begin
 
 
@@ -112,7 +112,7 @@ def _place(name: str, entry: Any) -> Place:
 
 
 def _check_order(places: dict[str, Place], size: int) -> None:
-    """The arrays follow each other without gap or overlap, from the first byte to the last."""
+    """Check that the arrays follow each other without gap or overlap, from the first byte to the last."""
     expected = 0
     for begin, end, _, _ in sorted(places.values(), key=lambda place: place[:2]):
         if begin != expected:

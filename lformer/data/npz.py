@@ -1,7 +1,7 @@
-"""Raw files: npz archives that are not believed what they claim.
+"""Raw files: npz archives whose declared sizes are verified.
 
-`numpy.load` allocates what the header of an array asks for. Here the header, the directory of the archive and the bytes
-on disk have to agree first, so that a file of a few kilobytes cannot ask for gigabytes. Nothing is ever unpickled.
+`numpy.load` allocates what the header of an array declares. Here, the header, the directory of the archive and the
+bytes on disk have to agree first, so a file of a few kilobytes cannot allocate gigabytes. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from lformer.data import files
 from lformer.data.dataset import Array
 
 KINDS = "biufUS"  # plain numbers and text
-RATIO = 1032  # DEFLATE packs no more into one byte
-WIDEST = 2**24  # bytes of one element, or of the other sides, of an empty array, which cost nothing to claim
+RATIO = 1032  # largest compression ratio of DEFLATE
+WIDEST = 2**24  # bytes of one element, or of the other dimensions, of an empty array, which cost nothing to claim
 DIMENSIONS = 32
 CHUNK = 2**20
 
 
 class Npz(Mapping[str, Array]):
-    """The arrays of a file, each read whenever it is asked for. A file that contradicts itself is a ValueError."""
+    """The arrays of a file, each read on access. A file that contradicts itself raises a ValueError."""
 
     def __init__(self, path: Path) -> None:
         self._archive = zipfile.ZipFile(path)
@@ -59,12 +59,12 @@ class Npz(Mapping[str, Array]):
 
 
 def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
-    """The members of an archive of so many bytes, by the names of their arrays."""
+    """The members of an archive of `size` bytes, by the names of their arrays."""
     found: dict[str, zipfile.ZipInfo] = {}
     for member in archive.infolist():
         name = member.filename.removesuffix(".npy")
         if name == member.filename or name in found:
-            raise ValueError(f"{member.filename} is no array, or is there twice")
+            raise ValueError(f"{member.filename} is not an array, or occurs twice")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError(f"{name} is compressed in a way that numpy does not use")
         ratio = 1 if member.compress_type == zipfile.ZIP_STORED else RATIO
@@ -79,24 +79,24 @@ def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
 
 
 def _header(name: str, stream: IO[bytes]) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
-    """Dtype, shape and whether the first axis varies fastest."""
+    """The dtype, the shape, and whether the first axis varies fastest."""
     if np.lib.format.read_magic(stream) != (1, 0):
-        raise ValueError(f"{name} has a header that plain arrays do not need")
+        raise ValueError(f"{name} has a header of a version that plain arrays do not need")
     try:
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    except (SyntaxError, RecursionError, MemoryError) as error:  # of the parser, on nested nonsense
+    except (SyntaxError, RecursionError, MemoryError) as error:  # raised by the parser on invalid nesting
         raise ValueError(f"{name} has a header that cannot be read") from error
     if dtype.kind not in KINDS or not dtype.itemsize:
         raise ValueError(f"{name} holds {dtype}; raw files hold plain numbers and text")
     if len(shape) > DIMENSIONS or any(side < 0 for side in shape):
-        raise ValueError(f"{name} claims a shape of {len(shape)} sides, {str(shape)[:80]}")
+        raise ValueError(f"{name} claims a shape of {len(shape)} dimensions, {str(shape)[:80]}")
     if 0 in shape and dtype.itemsize * math.prod(side for side in shape if side) > WIDEST:
         raise ValueError(f"{name} is empty, but claims the shape {shape} of {dtype}")
     return dtype, shape, fortran
 
 
 def _read(stream: IO[bytes], size: int) -> Array:
-    """Exactly so many bytes; a member is read to its end, where its checksum is compared."""
+    """Read exactly `size` bytes; the member is read to its end, where its checksum is compared."""
     content = np.empty(size, np.uint8)
     done = 0
     while chunk := stream.read(min(CHUNK, size - done) or 1):

@@ -1,35 +1,37 @@
-"""Angle of a pendulum from images that noise covers for a while (point-wise regression benchmark). Nothing to download.
+"""Angle of a pendulum from images that are covered by noise at times (row regression benchmark). Nothing to download.
 
 The task is that of the recurrent Kalman networks (Becker et al. 2019) in the irregular form of the continuous recurrent
-units (Schirmer et al. 2022): 100 frames of a swinging pendulum, 50 of them kept at random, and at each of these the
-sine and cosine of the angle are asked for. 2,000 series are for training, 1,000 for test, 1,000 for validation.
+units (Schirmer et al. 2022): 100 frames of a swinging pendulum, 50 of which are kept at random, and for each of these
+the sine and cosine of the angle are to be predicted. 2,000 series are for training, 1,000 for test, 1,000 for
+validation.
 
 Motion: a rod of mass 1 and length 1 starts at rest at an angle uniform over the circle. `angle'' = 29.43 sin(angle) -
-0.1 angle'`, by semi-implicit Euler with a step of 1e-4 s; a frame every 0.01 s; after each, N(0, 0.1²) is added to the
-speed. Upright is 0 here; what is kept is the angle minus π, in [-π, π), which is 0 when the rod hangs down.
+0.1 angle'`, by semi-implicit Euler with a step of 1e-4 s; there is a frame every 0.01 s, after which N(0, 0.1²) is
+added to the speed. Upright is 0 here; what is stored is the angle minus π, in [-π, π), which is 0 when the rod hangs
+down.
 
-Image: `image[row, column]`, rows downwards and columns to the right. On 128 x 128 pixels, pixel k covering [k, k + 1],
-a rod of width 8 runs from the middle (64, 64) to column 64 + 55 sin, row 64 + 55 cos of the angle (plus N(0, 1e-5²)):
-at 0 it points down, a quarter turn later to the right. It is reduced to 24 x 24 by a Lanczos filter, clipped to [0, 1]
-and stored in 8 bits; the model sees `value / 255`.
+Image: `image[row, column]`, with rows downwards and columns to the right. On 128 x 128 pixels, pixel k covering
+[k, k + 1], a rod of width 8 runs from the centre (64, 64) to column 64 + 55 sin, row 64 + 55 cos of the angle (plus
+N(0, 1e-5²)): at 0 it points down, a quarter turn later to the right. It is reduced to 24 x 24 by a Lanczos filter,
+clipped to [0, 1] and stored in 8 bits; the model sees `value / 255`.
 
-Noise: a random walk per series over all 100 frames says how much of the image is seen, `frame = weight * image +
-(1 - weight) * noise`, with uniform noise for each pixel; the first 5 of the 100 frames are clean. So the noise has a
-memory in time and none in space.
+Noise: a random walk per series over all 100 frames determines how much of the image is visible, `frame = weight * image
++ (1 - weight) * noise`, with uniform noise for each pixel; the first 5 of the 100 frames are clean. So the noise is
+correlated in time, but not in space.
 
-Where this departs from the published generator, and why:
+Differences from the published generator:
 
-* The rod is drawn with smooth edges; the published code draws it without (and half a pixel off the middle), so that its
-  outline jumps from pixel to pixel as the angle grows. Lanczos is done by a matrix, which needs no imaging library.
+* The rod is drawn with smooth edges; the published code draws it without (and half a pixel off the centre), so that its
+  outline jumps from pixel to pixel as the angle grows. The Lanczos filter is a matrix, which needs no imaging library.
 * Frames are rounded to 8 bits once, after noise was added.
-* There is a validation part. CRU and ACSSM have none and read the test error in every epoch; LatentSDE-HS draws one
-  after the test part, as here.
-* The frames of a validation series are chosen by the seed 4000 + i, so that they repeat those of no other part;
-  LatentSDE-HS takes i, which repeats those of the test part. Training has 2000 + i and test i, as published.
-* All draws use numpy's `RandomState`, whose stream is frozen for good, in the order given at `draw`; so the motions are
-  other draws of the same process than those of the published code.
+* There is a validation set. CRU and ACSSM have none and read the test error in every epoch; LatentSDE-HS draws one
+  after the test set, as here.
+* The frames of a validation series are chosen with the seed 4000 + i, so that they repeat those of no other part;
+  LatentSDE-HS uses i, which repeats those of the test set. Training uses 2000 + i and test i, as published.
+* All draws use numpy's `RandomState`, whose stream will never change, in the order given at `draw`; so the motions are
+  different draws of the same process from those of the published code.
 
-The set is one fixed draw: the seed of a request does not move it.
+The set is a single fixed draw: it does not depend on the seed of the request.
 """
 
 from __future__ import annotations
@@ -53,22 +55,22 @@ KEPT_SEEDS = {"train": 2000, "test": 0, "validation": 4000}  # of the first seri
 
 FRAMES, KEPT, CLEAN = 100, 50, 5
 PULL, FRICTION = 9.81 / (1 / 3), 0.1  # g l m over the inertia m l² / 3 of a rod
-STEP, STEPS = 1e-4, 100  # seconds, and how many to a frame
+STEP, STEPS = 1e-4, 100  # seconds, and number per frame
 SPEED_NOISE, ANGLE_NOISE = 0.1, 1e-5
 
 CANVAS, SIZE = 128, 24  # pixels
 WIDTH, REACH = 8.0, 55.0  # of the rod on the canvas
-FINE = 3  # the canvas is drawn with so many times the pixels along each axis, within 1.1 grey levels of the limit
-VIEWS = 8192  # angles at which the rod is drawn; 0.3 grey levels at most from drawing each angle for itself
+FINE = 3  # oversampling of the canvas along each axis; within 1.1 grey levels of the limit
+VIEWS = 8192  # angles at which the rod is drawn; within 0.3 grey levels of drawing each angle separately
 
 
 @dataclass(frozen=True, eq=False)
 class Swings:
-    """What happens in n series, frame by frame.
+    """Motion and noise of n series, frame by frame.
 
     Attributes:
         angle: (n, 100) true angle in [-π, π), 0 = hanging down.
-        drawn: (n, 100) the angle that the image shows.
+        drawn: (n, 100) angle shown by the image.
         weight: (n, 100) share of the image in the frame; the rest is noise.
     """
 
@@ -78,7 +80,7 @@ class Swings:
 
 
 def draw(count: int, rng: np.random.RandomState) -> Swings:
-    """Some series, one part of the set after the other from the same stream.
+    """Draw some series; the parts of the set are drawn one after the other from the same stream.
 
     Order of the draws: first angles (n,), changes of speed (n, 99), errors of the drawn angle (n, 100), then `weights`.
     """
@@ -90,12 +92,12 @@ def draw(count: int, rng: np.random.RandomState) -> Swings:
 
 
 def swing(start: Array, kicks: Array, friction: float = FRICTION) -> tuple[Array, Array]:
-    """Motion from rest, upright being angle 0.
+    """Motion from rest, where upright is angle 0.
 
     Args:
         start: (n,) angles of the first frame.
-        kicks: (n, F - 1) added to the speed after each step from one frame to the next.
-        friction: per second.
+        kicks: (n, F - 1) changes of the speed after each step from one frame to the next.
+        friction: friction per second.
 
     Returns:
         angle (n, F) in [0, 2π) and speed (n, F).
@@ -114,9 +116,9 @@ def swing(start: Array, kicks: Array, friction: float = FRICTION) -> tuple[Array
 
 
 def weights(count: int, rng: np.random.RandomState) -> Array:
-    """(n, 100) share of the image in each frame: 1 in the first five, else a random walk between two thresholds.
+    """(n, 100) share of the image in each frame: 1 in the first five, then a random walk between two thresholds.
 
-    Order of the draws: where the walk starts (n,), its steps (n, 99), lower threshold (n,), upper threshold (n,).
+    Order of the draws: start of the walk (n,), its steps (n, 99), lower threshold (n,), upper threshold (n,).
     """
     walk = [rng.uniform(0, 1, count)]
     for step in rng.uniform(-0.2, 0.2, (count, FRAMES - 1)).T:
@@ -128,7 +130,7 @@ def weights(count: int, rng: np.random.RandomState) -> Array:
 
 
 def kept(seed: int) -> Array:
-    """(50,) which of the 100 frames a series keeps, in order."""
+    """(50,) the frames that a series keeps out of 100, in order."""
     return np.sort(np.random.RandomState(seed).choice(FRAMES, KEPT, replace=False))
 
 
@@ -136,7 +138,7 @@ def kept(seed: int) -> Array:
 
 
 def lanczos(large: int, small: int, lobes: int = 3) -> Array:
-    """(small, large) the matrix that reduces one axis of an image, as imaging libraries do it."""
+    """(small, large) the matrix that reduces one axis of an image, as in imaging libraries."""
     factor = large / small
     middle = (np.arange(small) + 0.5) * factor
     offset = (np.arange(large) + 0.5 - middle[:, None]) / factor
@@ -157,9 +159,9 @@ def canvas(angles: Array, fine: int = FINE) -> Array:
 
 def reduced(angles: Array, fine: int = FINE) -> Array:
     """(n, 24, 24) float32 the rod at each angle, not yet clipped: Lanczos goes a little below 0 and above 1."""
-    matrix = (lanczos(CANVAS, SIZE).repeat(fine, axis=1) / fine).astype(np.float32)  # first joins the fine pixels
+    matrix = (lanczos(CANVAS, SIZE).repeat(fine, axis=1) / fine).astype(np.float32)  # also averages the fine pixels
     images = np.empty((len(angles), SIZE, SIZE), np.float32)
-    for start in range(0, len(angles), 16):  # a few at a time stay in the processor's cache
+    for start in range(0, len(angles), 16):  # a few at a time fit into the processor's cache
         some = slice(start, start + 16)
         narrow = np.tensordot(canvas(angles[some], fine), matrix, (2, 1))  # (16, rows, 24); one product, not 16
         images[some] = np.tensordot(narrow, matrix, (1, 1)).transpose(0, 2, 1)
@@ -169,12 +171,12 @@ def reduced(angles: Array, fine: int = FINE) -> Array:
 def views() -> Array:
     """(8193, 24, 24) float32 the rod at angles spread evenly over [0, 2π], not yet clipped."""
     quarter = reduced(np.linspace(0, np.pi / 2, VIEWS // 4, endpoint=False))
-    turned = [np.rot90(quarter, turns, axes=(1, 2)) for turns in range(4)]  # the canvas looks the same from each side
+    turned = [np.rot90(quarter, turns, axes=(1, 2)) for turns in range(4)]  # the canvas is symmetric
     return np.concatenate([*turned, quarter[:1]])
 
 
 def picture(angles: Array, views: Array) -> Array:
-    """(n, 24, 24) float32 in [0, 1]: the rod at each angle, between the two nearest views."""
+    """(n, 24, 24) float32 in [0, 1]: the rod at each angle, interpolated between the two nearest views."""
     place = angles % (2 * np.pi) / (2 * np.pi) * (len(views) - 1)
     before = np.minimum(place.astype(np.int64), len(views) - 2)
     share = (place - before).astype(np.float32)[:, None, None]
@@ -183,7 +185,7 @@ def picture(angles: Array, views: Array) -> Array:
 
 
 def film(angles: Array, weight: Array, views: Array, rng: np.random.RandomState) -> Array:
-    """(n, 24, 24) uint8 frames of one series; `rng` gives the noise, n x 24 x 24 numbers."""
+    """(n, 24, 24) uint8 frames of one series; the noise takes n x 24 x 24 numbers from `rng`."""
     image = picture(angles, views)
     noise = rng.random_sample(image.shape)
     frames = noise + weight[:, None, None] * (image - noise)
@@ -194,14 +196,14 @@ def film(angles: Array, weight: Array, views: Array, rng: np.random.RandomState)
 
 
 def generate(train: int, test: int, validation: int, *, progress: bool = False) -> Prepared:
-    """A set of any size.
+    """Generate a set of any size.
 
-    Series lie in the order training, test, validation. The noise of the k-th of them has a stream of its own, seeded by
-    (42, k), and is drawn for its 50 kept frames alone.
+    Series are in the order training, test, validation. The noise of the k-th series has its own stream, seeded by
+    (42, k), and is drawn only for its 50 kept frames.
 
     Args:
-        train, test, validation: series of each part.
-        progress: show a bar, if this runs in a terminal.
+        train, test, validation: number of series of each part.
+        progress: show a progress bar if this runs in a terminal.
     """
     rng = np.random.RandomState(SEED)
     counts = {"train": train, "test": test, "validation": validation}
@@ -240,10 +242,10 @@ def generate(train: int, test: int, validation: int, *, progress: bool = False) 
 
 
 def prepare(raw: Raw, request: Request, *, progress: bool = True) -> Prepared:
-    """The 4,000 series; `raw` is empty, and the seed of the request moves nothing.
+    """The 4,000 series; `raw` is empty, and the seed of the request has no effect.
 
-    Values are 8-bit frames (200,000, 24, 24) worth 1/255 each, times the frame's number x 0.1 as in ACSSM (CRU has the
-    number itself), targets (200,000, 2) sine and cosine of the true angle.
+    Values are 8-bit frames (200,000, 24, 24) in units of 1/255, times are frame numbers x 0.1 as in ACSSM (CRU has the
+    number itself), and targets (200,000, 2) are the sine and cosine of the true angle.
     """
     return generate(TRAIN, TEST, VALIDATION, progress=progress)
 

@@ -1,19 +1,19 @@
-"""PhysioNet Challenge 2012: two days in intensive care, 37 variables charted when they were measured.
+"""PhysioNet Challenge 2012: two days in intensive care, with 37 variables recorded whenever they were measured.
 
 Raw arrays (`physionet2012/physionet2012_ab.npz`), every line of the 8,000 files of sets A and B, in their order:
 
     record_id      (8000,) int32     RecordID, ascending within a set
     set            (8000,) str       "a" or "b"
-    offset         (8001,) int32     events of stay i are offset[i] to offset[i + 1]
+    offset         (8001,) int32     the events of stay i are offset[i] to offset[i + 1]
     time_min       (E,) uint16       minutes since admission, 0 to 2880, never decreasing within a stay
-    param          (E,) uint8        position in param_names
-    value          (E,) float32      in the units of the challenge; nothing is cleaned
+    param          (E,) uint8        index into param_names
+    value          (E,) float32      in the units of the challenge, not cleaned
     param_names    (41,) str         Age, Gender, Height and ICUType first
     outcomes       (8000, 6) int32   columns outcome_names: RecordID, SAPS-I, SOFA, Length_of_stay, Survival,
                                      In-hospital_death
 
-Set C (`physionet2012/physionet2012_c.npz`): the same of its 4,000 stays, without `set`. A stay without an outcome has
--9 in every column but the first; in the copy that P12 is made of these are two, 155655 and 156254.
+Set C (`physionet2012/physionet2012_c.npz`): the same for its 4,000 stays, without `set`. A stay without an outcome has
+-9 in every column but the first; in the copy that P12 is made of, these are two, 155655 and 156254.
 
 The published splits of P12 (`physionet2012/p12_splits.npz`):
 
@@ -21,37 +21,37 @@ The published splits of P12 (`physionet2012/p12_splits.npz`):
     split          (11988, 5) int8   the part of a stay in each of five splits: 0 training, 1 validation, 2 test
 
 Raindrop publishes them as `phy12_split1.npy` to `phy12_split5.npy`, three lists of positions in its `arr_outcomes.npy`,
-whose first column is the RecordID. These are pickled objects, which can run code, so nothing here reads them.
+whose first column is the RecordID. These are pickled objects, which can run code, so they are never read here.
 
 Protocol (CRU and ACSSM, after latent ODE). Times are rounded to 0.1 h, `rint(hours / 0.1)`; a series has a row for each
-distinct time and always one at 0, which makes 72.16 rows on average. Several readings of a variable in one row are
-averaged. The four descriptors are no channels, which leaves 37. Weight stays a channel, and its -1 for "unknown" stays
-a value, as published. The option `resolution="minute"` leaves times as charted, with a row for each minute.
+distinct time and always one at 0, which makes 72.16 rows on average. Several measurements of a variable in one row are
+averaged. The four descriptors are not channels, which leaves 37. Weight remains a channel, and its -1 for "unknown"
+remains a value, as published. The option `resolution="minute"` keeps times as recorded, with a row for each minute.
 
 Splits. "published": a fifth of the stays is held out for test, then a quarter of the rest for validation: 4,800 / 1,600
-/ 1,600, always the same. The published code takes the stays in the order in which a file system lists them; ours is
-that of the raw arrays. Two more are for in-hospital mortality: "folds", five stratified folds of sets A and B, of which
-the seed chooses the test part, (seed - 42) mod 5, and draws 15 % of every class of the rest for validation; and "p12",
-the five splits of 11,988 stays of sets A, B and C, 9,590 / 1,199 / 1,199, on which Raindrop and those after it report.
-The seed chooses one, (seed - 42) mod 5. Twelve stays with nothing charted but a weight are in none, among them the two
-without an outcome. One more is for extrapolation: "tpatchgnn", the protocol of t-PatchGNN and of those who compare with
-it: all 12,000 stays of sets A, B and C, a random fifth for test and a quarter of the rest for validation, by the seed.
-The publication has one such split, that of seed 42, of stays in the order in which a file system lists them. Its times
-are as charted, whatever `resolution` says, only rows from 24 h on are asked for, and its first metric is the mean over
-channels of the error of each.
+/ 1,600, always the same. The published code uses the stays in the order in which a file system lists them; ours is that
+of the raw arrays. Two more are for in-hospital mortality. "folds": five stratified folds of sets A and B; the seed
+chooses the test fold, (seed - 42) mod 5, and draws 15 % of each class of the rest for validation. "p12": the five
+splits of 11,988 stays of sets A, B and C, 9,590 / 1,199 / 1,199, used by Raindrop and later publications; the seed
+chooses one, (seed - 42) mod 5. Twelve stays in which only a weight was recorded are in none of them, including the two
+without an outcome. One more is for extrapolation. "tpatchgnn": the protocol of t-PatchGNN and publications that compare
+with it: all 12,000 stays of sets A, B and C, a random fifth for test and a quarter of the rest for validation, drawn by
+the seed. The publication has a single split, that of seed 42, of stays in the order in which a file system lists them.
+Times are as recorded, whatever `resolution` is; only rows from 24 h on are to be predicted; and the first metric is the
+mean over channels of the error of each.
 
-Scalings. "published": `(x - min) / (max - min)` per channel, where training, validation and test part each use the
-extremes of their own values, and the zeros that stand for missing values count among them; a maximum of 0 counts as 1.
-Of "tpatchgnn": all parts by the extremes of the observed training and validation values.
-"minmax" and "standard": by the observed values of the training part. "none": as charted.
+Scalings. "published": `(x - min) / (max - min)` per channel, where the training, validation and test set each use the
+extremes of their own values, including the zeros that stand for missing values; a maximum of 0 is replaced by 1. With
+"tpatchgnn", all sets use the extremes of the observed training and validation values. "minmax" and "standard" use the
+observed values of the training set. "none": as recorded.
 
-Tasks. "extrapolate": the rows before 24 h are given, all are asked. "reconstruct": all rows are given and asked, which
-published tables call interpolation. "interpolate": half of the rows of each stay, drawn by the seed, are hidden.
-"classify": in-hospital mortality from all rows. The option `unobserved` says whether hidden rows stay, empty, as
-published ("rows"), or are asked for by time only ("query").
+Tasks. "extrapolate": the rows before 24 h are given, and all rows are to be predicted. "reconstruct": all rows are
+given and to be predicted, which published tables call interpolation. "interpolate": half of the rows of each stay,
+drawn by the seed, are hidden. "classify": in-hospital mortality from all rows. With the option `unobserved`, hidden
+rows either remain as empty rows, as published ("rows"), or become queries, of which only the time is known ("query").
 
-Static covariates, for "classify" alone, as published models of the other tasks have none: Age, Gender (1 male, 0
-female) and Height are numbers, NaN where the challenge writes -1; ICUType is a text, "unit 1" (coronary care), "unit 2"
+Static covariates, only for "classify", because published models of the other tasks have none: Age, Gender (1 male, 0
+female) and Height are numbers, NaN where the challenge has -1; ICUType is text, "unit 1" (coronary care), "unit 2"
 (cardiac surgery recovery), "unit 3" (medical) or "unit 4" (surgical). The option `covariates="without"` leaves them
 out.
 """
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 
 P12 = "p12_splits"  # stem of the raw file of the published splits
 TPATCHGNN = "tpatchgnn"
-SPLITS_OF = {"extrapolate": (TPATCHGNN,), "classify": ("folds", "p12")}  # beside "published", which all tasks have
+SPLITS_OF = {"extrapolate": (TPATCHGNN,), "classify": ("folds", "p12")}  # besides "published", which all tasks have
 EVENTS = ("time_min", "param", "value")  # arrays with an entry for each event
 KEYS = (*EVENTS, "record_id", "offset", "param_names", "outcomes", "outcome_names")
 STAYS, P12_STAYS, ALL_STAYS = 8000, 11_988, 12_000
@@ -87,7 +87,7 @@ Parts = tuple[Array, Array, Array]
 
 
 def check(request: Request) -> None:
-    """All splits but the published one are for one task only: two are about who died."""
+    """Refuse a split with a task that it is not for: all splits except the published one are for one task only."""
     own = SPLITS_OF.get(request.task, ())
     if request.split != "published" and request.split not in own:
         of = next(task for task, splits in SPLITS_OF.items() if request.split in splits)
@@ -111,7 +111,7 @@ def prepare(raw: Raw, request: Request) -> Prepared:
 
 
 def missing(raw: Raw) -> str:
-    """What the raw arrays lack of 8,000 stays, of 12,000 with set C, or of 11,988 with the splits of P12."""
+    """What is missing of 8,000 stays, of 12,000 with set C, or of 11,988 with the splits of P12."""
     found, of = len(raw["record_id"]), STAYS
     if f"{SET_C}/record_id" in raw:
         found, of = found + len(raw[f"{SET_C}/record_id"]), ALL_STAYS
@@ -121,12 +121,12 @@ def missing(raw: Raw) -> str:
     return "" if found == of else f"{found:,} of {of:,} stays"
 
 
-# -- which stays, and into which part they fall
+# -- the stays, and their split
 
 
 def _stays(raw: Raw, split: str) -> dict[str, Array]:
-    """The arrays of the stays that a split is about."""
-    stays = {name: raw[name] for name in KEYS}  # each is unpacked from the file whenever it is asked for
+    """The arrays of the stays that a split includes."""
+    stays = {name: raw[name] for name in KEYS}  # each access reads an array from the file
     if split not in ("p12", TPATCHGNN):
         return stays
     joined = _joined(stays, {name: raw[f"{SET_C}/{name}"] for name in KEYS})
@@ -136,7 +136,7 @@ def _stays(raw: Raw, split: str) -> dict[str, Array]:
 
 
 def _joined(one: dict[str, Array], other: dict[str, Array]) -> dict[str, Array]:
-    """The stays of two files, one after the other."""
+    """The stays of two files, concatenated."""
     for name in ("param_names", "outcome_names"):
         if not np.array_equal(one[name], other[name]):
             raise DataError(f"{SET_C}: expected the {name} of sets A and B, got {other[name].tolist()}. Pack it again.")
@@ -145,7 +145,7 @@ def _joined(one: dict[str, Array], other: dict[str, Array]) -> dict[str, Array]:
 
 
 def _selected(stays: dict[str, Array], kept: Array) -> dict[str, Array]:
-    """Some of the stays; kept (n,) says which."""
+    """Some of the stays, chosen by the booleans `kept` (n,)."""
     events = np.diff(stays["offset"])
     of_kept = np.repeat(kept, events)
     chosen = {name: stays[name][kept] for name in ("record_id", "outcomes")}
@@ -154,7 +154,7 @@ def _selected(stays: dict[str, Array], kept: Array) -> dict[str, Array]:
 
 
 def _split(raw: Raw, stays: Raw, request: Request) -> Parts:
-    """Training, validation and test part, as positions among the stays."""
+    """Positions of the training, validation and test stays."""
     if request.split == "published":
         return splitting.hold_out_twice(len(stays["record_id"]), 0.2, 0.25, seeds=(0, 0))
     if request.split == TPATCHGNN:
@@ -204,18 +204,18 @@ def _task(panel: Panel, stays: Raw, request: Request) -> tuple[Panel, Targets]:
 
 
 def _by_seen_extremes(request: Request) -> bool:
-    """Whether all parts are scaled alike, by training and validation part, as t-PatchGNN does."""
+    """Whether all parts are scaled by the training and validation values, as in t-PatchGNN."""
     return request.split == TPATCHGNN and request.scaling == "published"
 
 
 def _panel(raw: Raw, part: Array, request: Request) -> Panel:
-    """All stays; their values are scaled if that is done part by part."""
+    """A panel of all stays; values are scaled if each part has its own scale."""
     resolution = "minute" if request.split == TPATCHGNN else request.options["resolution"]
     row, times, lengths = _rows(raw, resolution)
     channel = _positions(raw["param_names"], CHANNELS)[raw["param"]]
     charted = channel >= 0
     channel, value = channel[charted], raw["value"][charted]
-    cell = row[charted]  # becomes the place of each reading in the flattened (N, 37) values
+    cell = row[charted]  # becomes the position of each measurement in the flattened (N, 37) values
     del row, charted
     cell *= len(CHANNELS)
     cell += channel
@@ -230,7 +230,7 @@ def _panel(raw: Raw, part: Array, request: Request) -> Panel:
     values, observed = np.zeros((len(times), len(CHANNELS)), np.float32), np.zeros((len(times), len(CHANNELS)), bool)
     values.reshape(-1)[cell] = mean
     observed.reshape(-1)[cell] = True
-    return Panel(  # right by construction: `Panel.build` would check that and copy the values
+    return Panel(  # valid by construction: `Panel.build` would check it and copy the values
         times=times,
         values=values,
         observed=observed,
@@ -244,11 +244,11 @@ def _panel(raw: Raw, part: Array, request: Request) -> Panel:
 
 
 def _rows(raw: Raw, resolution: str) -> tuple[Array, Array, Array]:
-    """Where each event belongs.
+    """The row of each event, and the times of the rows.
 
     Args:
         raw: the stays.
-        resolution: "0.1h" or "minute", what makes a row.
+        resolution: "0.1h" or "minute", the time resolution of rows.
 
     Returns:
         row (E,) int32 of each event, times (N,) of the rows in hours, lengths (n,) rows of each stay.
@@ -268,23 +268,23 @@ def _rows(raw: Raw, resolution: str) -> tuple[Array, Array, Array]:
     if back.any() or not np.isfinite(raw["value"]).all():
         raise DataError("expected finite values, in order of time within a stay. Pack the original files again.")
 
-    late = np.ones(len(events), bool)  # nothing was charted at 0: such a stay gets an empty row there
+    late = np.ones(len(events), bool)  # nothing was recorded at 0: such a stay gets an empty row there
     late[events > 0] = bins[starts] > 0
     before = np.concatenate([[0], np.cumsum(new)])
     lengths = np.diff(before[offset]) + late
     row = np.cumsum(new, dtype=np.int32)
     row += np.repeat(np.cumsum(late, dtype=np.int32) - 1, events)
     times = np.zeros(int(lengths.sum()))
-    times[row[new]] = bins[new] / per_hour  # the number nearest to it, which a product is not
+    times[row[new]] = bins[new] / per_hour  # the nearest float, which a product would not be
     return row, times, lengths
 
 
 def _merge(cell: Array, value: Array, cells: int) -> tuple[Array, Array]:
-    """The cells with a reading, each once, and the mean of its readings in float64."""
+    """The cells with a measurement, each once, and the mean of their measurements in float64."""
     order = np.arange(len(cell), dtype=np.int32)
     last = np.empty(cells, np.int32)
     last[cell] = order
-    stands = last[cell]  # (E,) the reading that stands for all of its cell
+    stands = last[cell]  # (E,) the measurement that represents all those of its cell
     del last
     kept = stands == order
     mean = np.bincount(stands, value)[kept]
@@ -293,9 +293,9 @@ def _merge(cell: Array, value: Array, cells: int) -> tuple[Array, Array]:
 
 
 def _scale_parts(value: Array, channel: Array, part: Array) -> None:
-    """The published scaling of observed values, in place; each has its channel and the part of its stay."""
+    """Scale observed values as published, in place, given the channel and part of each."""
     group = part * np.uint8(len(CHANNELS)) + channel
-    low, high = np.zeros(3 * len(CHANNELS)), np.zeros(3 * len(CHANNELS))  # the zeros of missing values count
+    low, high = np.zeros(3 * len(CHANNELS)), np.zeros(3 * len(CHANNELS))  # with the zeros of missing values
     np.minimum.at(low, group, value)
     np.maximum.at(high, group, value)
     reach = np.where(high == 0, 1.0, high) - low
@@ -304,7 +304,7 @@ def _scale_parts(value: Array, channel: Array, part: Array) -> None:
 
 
 def _static(stays: Raw) -> pd.DataFrame:
-    """Age, Gender, Height and ICUType of each stay; of several values the last."""
+    """Age, Gender, Height and ICUType of each stay; the last value if there are several."""
     import pandas as pd
 
     column = _positions(stays["param_names"], STATIC)[stays["param"]]
@@ -314,12 +314,12 @@ def _static(stays: Raw) -> pd.DataFrame:
     table[stay, column[events]] = stays["value"][events]
     table[table == -1] = np.nan
     static = pd.DataFrame(table, index=stays["record_id"], columns=list(STATIC))
-    kinds = [None if np.isnan(kind) else f"unit {kind:.0f}" for kind in static["ICUType"]]  # four kinds, no quantity
+    kinds = [None if np.isnan(kind) else f"unit {kind:.0f}" for kind in static["ICUType"]]  # four kinds, not a quantity
     return static.assign(ICUType=kinds)
 
 
 def _positions(names: Array, wanted: tuple[str, ...]) -> Array:
-    """(41,) int8, where each parameter stands among the wanted ones, -1 if it does not."""
+    """(41,) int8 position of each parameter among the wanted ones, -1 if it is not wanted."""
     return np.array([wanted.index(name) if name in wanted else -1 for name in names.tolist()], np.int8)
 
 
@@ -340,7 +340,7 @@ DATASET = Dataset(
         channels="37 vital signs and laboratory values",
         tasks=("extrapolate", "reconstruct", "interpolate", "classify"),
         metrics={
-            "classify": ("auroc", "auprc"),  # one stay in seven ends in death: accuracy says little
+            "classify": ("auroc", "auprc"),  # one stay in seven ends in death, so accuracy is not informative
             f"extrapolate {TPATCHGNN}": ("mse_channels", "mse_unseen"),
         },
         splits=("published", "folds", "p12", TPATCHGNN),
@@ -350,7 +350,7 @@ DATASET = Dataset(
             "resolution": ("0.1h", "minute"),
             "covariates": ("with", "without"),
         },
-        flaw="Artefacts are in the original (pH 735, Temp -17.8), and a Weight of -1 means unknown; all are kept.",
+        flaw="The original has artefacts (pH 735, Temp -17.8), and a Weight of -1 means unknown; all are kept.",
         raw=("physionet2012/physionet2012_ab.npz",),
         extras=(
             Extra(
@@ -358,8 +358,8 @@ DATASET = Dataset(
                 content="the 4,000 stays of set C",
                 splits=("p12", TPATCHGNN),
                 by_hand=(
-                    "Download set-c.tar.gz and Outcomes-c.txt from the page into one folder, alone or beside those of "
-                    "sets A and B, then: lformer data pack physionet PATH."
+                    "Download set-c.tar.gz and Outcomes-c.txt from the page into one folder, alone or together with "
+                    "those of sets A and B, then: lformer data pack physionet PATH."
                 ),
             ),
             Extra(

@@ -1,4 +1,4 @@
-"""PhysioNet Challenge 2012 as its owner publishes it: a text file per stay, and a table of outcomes per set."""
+"""The files of the PhysioNet Challenge 2012 as published: a text file per stay, and a table of outcomes per set."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ CHANNELS = (
 )  # fmt: skip
 PARAMETERS = STATIC + CHANNELS
 OUTCOMES = ("RecordID", "SAPS-I", "SOFA", "Length_of_stay", "Survival", "In-hospital_death")
-UNKNOWN = -9  # in the columns of a stay of set C without an outcome
+UNKNOWN = -9  # in the outcome columns of a stay of set C without an outcome
 LAST_MINUTE = 2880
 SET_C = "physionet2012_c"  # stem of the raw file of set C
 
 Outcome = tuple[str, list[int]]  # set, and the line of the table
-Stay = tuple[Text, Array, Array, Array]  # file, and of each event the minute, the parameter and the value
+Stay = tuple[Text, Array, Array, Array]  # file, and the minute, parameter and value of each event
 
 
 def pack(files: Files) -> dict[str, Array]:
     """Raw arrays from set-a, set-b and set-c (folders or archives), Outcomes-a.txt, Outcomes-b.txt and Outcomes-c.txt.
 
-    Those of set C, an extra file, have its stem before their names; without Outcomes-c.txt set C is left out.
+    Those of set C, an extra file, have its stem as a prefix; without Outcomes-c.txt, set C is left out.
     """
     outcomes = _read_outcomes(files)
     stays = _read_stays(files, outcomes)
     of_set = {which: sorted(record for record in outcomes if outcomes[record][0] == which) for which in "abc"}
     if not stays.keys() & set(of_set["c"]):
-        of_set["c"] = []  # its outcomes alone are no set C
+        of_set["c"] = []  # outcomes without stays do not count
     main = of_set["a"] + of_set["b"]
     if alone := sorted(set(main + of_set["c"]) - stays.keys()):
         raise DataError(f"{files.path}: {len(alone)} stays have an outcome but no file, among them {alone[:3]}.")
@@ -46,7 +46,7 @@ def pack(files: Files) -> dict[str, Array]:
     if of_set["c"]:
         packed |= {f"{SET_C}/{name}": array for name, array in _arrays(of_set["c"], stays, outcomes).items()}
     if not packed:
-        raise DataError(f"{files.path} holds Outcomes-c.txt, but no stay of set-c.")
+        raise DataError(f"{files.path} contains Outcomes-c.txt, but no stay of set-c.")
     return packed
 
 
@@ -66,7 +66,7 @@ def _arrays(records: list[int], stays: dict[int, Stay], outcomes: dict[int, Outc
 
 
 def _read_outcomes(files: Files) -> dict[int, Outcome]:
-    """By record."""
+    """The outcomes by record."""
     found: dict[int, Outcome] = {}
     for text in files.texts("outcomes-[abc].txt"):
         which = text.name.lower().removesuffix(".txt")[-1]
@@ -77,20 +77,20 @@ def _read_outcomes(files: Files) -> dict[int, Outcome]:
             except ValueError:
                 raise text.error(number, f"expected six whole numbers, got {','.join(fields)!r}.") from None
             if outcome[0] in found:
-                raise text.error(number, f"record {outcome[0]} has an outcome already.")
+                raise text.error(number, f"record {outcome[0]} already has an outcome.")
             if outcome[-1] not in known:
                 raise text.error(number, f"expected In-hospital_death 0 or 1, got {outcome[-1]}.")
             found[outcome[0]] = (which, outcome)
     if not found:
         raise DataError(
-            f"{files.path} holds neither Outcomes-a.txt nor Outcomes-b.txt nor Outcomes-c.txt, which say who belongs "
-            "to a set."
+            f"{files.path} contains neither Outcomes-a.txt nor Outcomes-b.txt nor Outcomes-c.txt, which list the stays "
+            "of each set."
         )
     return found
 
 
 def _read_stays(files: Files, outcomes: dict[int, Outcome]) -> dict[int, Stay]:
-    """By record. A stay of set C without an outcome gets a line of unknown ones, if its set has outcomes at all."""
+    """The stays by record. A stay of set C without an outcome gets unknown ones if the set has outcomes at all."""
     with_c = any(which == "c" for which, _ in outcomes.values())
     stays: dict[int, Stay] = {}
     for text in files.texts("[0-9]*.txt"):
@@ -104,12 +104,12 @@ def _read_stays(files: Files, outcomes: dict[int, Outcome]) -> dict[int, Stay]:
                 continue
             outcomes[record] = ("c", [record, *[UNKNOWN] * (len(OUTCOMES) - 1)])
         stays[record] = (text, minutes, parameters, values)
-        text.lines.clear()  # thousands of files: only the numbers are kept
+        text.lines.clear()  # there are thousands of files: keep only the numbers
     return stays
 
 
 def _read_stay(text: Text) -> tuple[int, Array, Array, Array]:
-    """RecordID, and of each event the minute, the parameter and the value."""
+    """The RecordID, and the minute, parameter and value of each event."""
     position = {name: i for i, name in enumerate(PARAMETERS)}
     minutes: list[int] = []
     parameters: list[int] = []
@@ -141,14 +141,14 @@ def _read_stay(text: Text) -> tuple[int, Array, Array, Array]:
 
 @lru_cache(maxsize=4096)
 def _minute(time: str) -> int | None:
-    """Minutes of HH:MM, None if it is no time of the two days."""
+    """Minutes of HH:MM, None if it is not a time of the two days."""
     clock = re.fullmatch(r"([0-4]\d):([0-5]\d)", time, re.ASCII)
     minute = 60 * int(clock[1]) + int(clock[2]) if clock else LAST_MINUTE + 1
     return minute if minute <= LAST_MINUTE else None
 
 
 def _table(text: Text, header: tuple[str, ...]) -> list[tuple[int, list[str]]]:
-    """Line number and fields of all lines below the header; blank lines and comments do not count."""
+    """Line number and fields of all lines below the header, except blank lines and comments."""
     lines = [
         (number, line.strip().split(","))
         for number, line in enumerate(text.lines)

@@ -1,14 +1,14 @@
-"""Two-dimensional spirals seen at a few noisy, irregular points (interpolation and extrapolation benchmark).
+"""Two-dimensional spirals observed at a few noisy, irregular points (interpolation and extrapolation benchmark).
 
 Generator, scaling, targets and metrics are those of the ContiFormer comparison; the number of points and the noise are
 those of the LFormer paper. There is nothing to download.
 
-A spiral has 150 points at angles spread evenly over [0, 6π], its times. Half of the spirals wind outwards,
+A spiral has 150 points at angles spread evenly over [0, 6π], which are its times. Half of the spirals wind outwards,
 `r = a + b θ`, shifted right by 5; the others wind inwards, `r = a + 50 b / z` with `z = 6π + 1 - θ`, shifted left by 5
-and run backwards in time. `a ~ N(0, α)`, `b ~ N(0.3, α)`. Both axes are scaled to [0, 1] by the extremes of all clean
-curves. The input is noisy and lies in the first half; the target is the clean curve at all 150 points.
+and reversed in time. `a ~ N(0, α)`, `b ~ N(0.3, α)`. Both axes are scaled to [0, 1] by the extremes of all clean
+curves. The input is noisy and comes from the first half; the target is the clean curve at all 150 points.
 
-Note: the extremes are taken over training and test curves alike, because the published protocol does so.
+Note: the extremes are those of both training and test curves, because the published protocol does so.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ Unobserved = Literal["query", "rows"]
 
 
 def draw(alpha: float, count: int, noise: float, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Curves of `count` spirals.
+    """Draw `count` spirals.
 
     Returns:
-        times (150,), clean (N, 150, 2) and noisy (N, 150, 2), axes scaled to [0, 1].
+        times (150,), and the clean and noisy curves (N, 150, 2), with axes scaled to [0, 1].
     """
     rng = np.random.default_rng(seed)
     theta = np.linspace(0, 6 * math.pi, POINTS)
@@ -58,7 +58,7 @@ def draw(alpha: float, count: int, noise: float, seed: int) -> tuple[Tensor, Ten
 
 @dataclass(frozen=True, eq=False)
 class SpiralPart:
-    """Some of the spirals, with one fixed draw of observed points for evaluation and fresh ones for training."""
+    """A part of the spirals, with one fixed draw of observed points for evaluation and new ones for training."""
 
     times: Tensor  # (150,)
     clean: Tensor  # (N, 150, 2)
@@ -73,19 +73,19 @@ class SpiralPart:
         return len(self.clean)
 
     def batches(self, size: int) -> Iterator[IrregularBatch]:
-        """Every spiral once, in order, all seen at the same points: the same ones on every call."""
+        """Every spiral once, in order, all observed at the same points, which are the same in every call."""
         seen = self._points(np.random.default_rng([self.seed, 0]))
         for rows in torch.arange(len(self)).split(size):
             yield self._batch(rows, seen)
 
     def training_steps(self, size: int) -> int:
-        """Batches per epoch, whatever their size: they are drawn, not cut."""
+        """Batches per epoch, whatever their size, because they are drawn at random."""
         return self.steps
 
     def training_batches(self, size: int, epoch: int, drop_fraction: float = 0.0) -> Iterator[IrregularBatch]:
-        """`steps` random batches, each seen at points of its own, as a function of (seed, epoch, step) alone."""
+        """`steps` random batches, each observed at its own points, as a function of (seed, epoch, step) only."""
         if drop_fraction:
-            raise ValueError("every batch of spirals is seen at other points already; drop_fraction must be 0.")
+            raise ValueError("drop_fraction must be 0: every batch of spirals is already observed at other points.")
         for step in range(self.steps):
             rng = np.random.default_rng([self.seed, 1, epoch, step])
             rows = torch.from_numpy(rng.permutation(len(self))[:size])
@@ -93,7 +93,7 @@ class SpiralPart:
             yield self._ask_some(batch, rng) if self.unobserved == "query" else batch
 
     def _ask_some(self, batch: IrregularBatch, rng: np.random.Generator) -> IrregularBatch:
-        """Queries do not see one another, so a few of them at a time teach the same at a fraction of the cost."""
+        """Draw some of the queries: as they are independent, a few at a time train the same at lower cost."""
         asked = torch.from_numpy(rng.permutation(POINTS)[: self.asked])
         assert batch.query_times is not None
         assert batch.targets is not None
@@ -125,19 +125,18 @@ def load(
     validation: int = 30,
     steps: int = 100,
 ) -> Splits[SpiralPart]:
-    """The benchmark at one alpha.
+    """Load the benchmark for one alpha.
 
     Args:
         alpha: spread of the two parameters of a spiral; 2, 0.2 or 0.02 in the papers.
-        seed: of the spirals, their noise and every draw of points.
-        points: observed points out of the first 75; the LFormer paper has 30, ContiFormer 50.
-        noise: standard deviation before scaling; the LFormer paper has 0.1, ContiFormer 0.05.
-        unobserved: how the other times enter. "query": only the observed points are rows, and the answer is asked for
-            at all 150 times. "rows": all 150 times are rows, with value 0 where nothing was observed (paper).
-        asked: at how many of the 150 times, redrawn for every batch, a training batch is asked if these are queries;
-            evaluation asks at all.
-        validation: how many of the 200 training spirals are held out; the papers select on the test set instead.
-        steps: training batches per epoch.
+        seed: random seed of the spirals, their noise and every draw of points.
+        points: number of observed points among the first 75; the LFormer paper has 30, ContiFormer 50.
+        noise: standard deviation of the noise before scaling; the LFormer paper has 0.1, ContiFormer 0.05.
+        unobserved: how the other times are represented. "query": only the observed points are rows, and all 150 times
+            are queries. "rows": all 150 times are rows, with value 0 where nothing was observed (paper).
+        asked: number of queries in a training batch, redrawn for every batch from the 150 times; evaluation uses all.
+        validation: number of the 200 training spirals that are held out; the papers select on the test set instead.
+        steps: number of training batches per epoch.
 
     Returns:
         Splits of 200 - validation, validation and 100 spirals.
@@ -169,7 +168,7 @@ def _dataset(alpha: float) -> Dataset:
             name=f"spiral-{alpha:g}",
             title=f"2-D spirals, alpha = {alpha:g}",
             page="https://arxiv.org/abs/2402.10635",
-            licence="generated here, none needed",
+            licence="generated by this package, none needed",
             citation="Chen et al., ContiFormer: Continuous-Time Transformer for Irregular Time Series Modeling (2023)",
             series=TRAIN + TEST,
             length=f"{POINTS}",

@@ -1,8 +1,8 @@
-"""Where data lie on disk, and how they get there whole: raw files, caches, hashes, atomic writes.
+"""Storage of data on disk: raw files, caches, hashes, atomic writes.
 
-Raw files, one npz per source without pickled objects, lie in the folder that `LFORMER_DATA` names, else in `raw` of the
-cache. The cache is the folder that `LFORMER_CACHE` names, else `lformer` in the user's cache folder. It also holds
-downloads, prepared sets and the record of hashes.
+Raw files, one npz per source without pickled objects, are in the folder named by `LFORMER_DATA`, or else in `raw` of
+the cache. The cache is the folder named by `LFORMER_CACHE`, or else `lformer` in the user's cache folder. It also holds
+downloads, prepared sets and the recorded hashes.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from lformer.data.dataset import Array, Card, Extra
 from lformer.data.files import DataError
 from lformer.data.npz import KINDS, Npz
 
-START_OVER = "Delete it: hashes are then recorded again, of what is next downloaded or verified."
+START_OVER = "Delete it: hashes are then recorded again when files are next downloaded or verified."
 
 
 class MissingDataError(FileNotFoundError):
-    """A data set is not here: says where it was looked for and how to get it."""
+    """Raised if a data set is not on this machine; says where it was searched for and how to get it."""
 
 
 def cache_home() -> Path:
-    """Folder of what can be made or downloaded again."""
+    """Folder of files that can be made or downloaded again."""
     if named := os.environ.get("LFORMER_CACHE"):
         return Path(named).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
@@ -45,29 +45,29 @@ def raw_home() -> Path:
 
 
 def find_raw(card: Card) -> Path | None:
-    """The raw file of a data set, a complete one before a partial one; None if there is none."""
+    """The raw file of a data set, preferably a complete one; None if there is none."""
     places = [raw_home() / name for name in card.raw]
     return next((place for place in places if place.is_file()), None)
 
 
 def raw_file(card: Card) -> Path:
-    """As `find_raw`, or an error that says how to get it."""
+    """Like `find_raw`, but a missing file is an error that says how to get it."""
     if (found := find_raw(card)) is not None:
         return found
     raise MissingDataError(
-        f"{card.name} ({card.title}) is not here; looked for {' and '.join(card.raw)} in {raw_home()}. Get it with "
+        f"{card.name} ({card.title}) was not found; looked for {' and '.join(card.raw)} in {raw_home()}. Get it with "
         f"`lformer data fetch {card.name}`. By hand: {card.by_hand} Or set LFORMER_DATA to a folder that has it."
     )
 
 
 def find_extra(extra: Extra) -> Path | None:
-    """An extra raw file; None if it is not here."""
+    """An extra raw file; None if it is missing."""
     place = raw_home() / extra.name
     return place if place.is_file() else None
 
 
 def raw_files(card: Card, split: str) -> tuple[Path, ...]:
-    """The raw files that a split needs, the main one first, or an error that says how to get what is not here."""
+    """The raw files that a split needs, the main one first; a missing file is an error that says how to get it."""
     if not card.raw:
         return ()
     return (raw_file(card), *(_extra_file(card, extra, split) for extra in card.extras_of(split)))
@@ -83,13 +83,13 @@ def _extra_file(card: Card, extra: Extra, split: str) -> Path:
 
 
 class RawArrays(Mapping[str, Array]):
-    """The arrays of raw files, each read whenever it is asked for; those of an extra file as "stem/name".
+    """The arrays of raw files, each read on access; those of an extra file are named "stem/name".
 
-    An array that is damaged or not there is an error that names the file.
+    An array that is damaged or missing is an error that names the file.
     """
 
     def __init__(self, files: Mapping[str, tuple[Path, Mapping[str, Array]]]) -> None:
-        self._files = files  # by stem, that of the main file being ""
+        self._files = files  # by stem, which is "" for the main file
 
     def __getitem__(self, key: str) -> Array:
         stem, _, name = key.rpartition("/")
@@ -98,10 +98,10 @@ class RawArrays(Mapping[str, Array]):
             return arrays[name]
 
     def __contains__(self, key: object) -> bool:
-        return key in set(self)  # by name: the default would read the array
+        return key in set(self)  # the default implementation would read the array
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The array, or the default if there is none of that name."""
+        """The array, or the default if there is none with that name."""
         if key not in self:
             return default
         return self[key]
@@ -116,7 +116,7 @@ class RawArrays(Mapping[str, Array]):
 
 @contextmanager
 def open_raw(path: Path, *extras: Path) -> Iterator[RawArrays]:
-    """The arrays of a raw file and of extra ones; damage is an error that names the file."""
+    """Open a raw file and extra ones; a damaged file is an error that names it."""
     with ExitStack() as stack:
         files = {}
         for place in (path, *extras):
@@ -128,13 +128,13 @@ def open_raw(path: Path, *extras: Path) -> Iterator[RawArrays]:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """What goes wrong while a raw file is read, as an error that names it."""
+    """Turn any error while reading a raw file into one that names the file."""
     try:
         yield
     except MemoryError:
         raise
-    except Exception as error:  # a damaged archive makes zipfile and numpy raise errors of many kinds
-        if isinstance(error, OSError) and error.filename is not None:  # not to be opened at all
+    except Exception as error:  # for a damaged archive, zipfile and numpy raise many kinds of errors
+        if isinstance(error, OSError) and error.filename is not None:  # the file cannot be opened at all
             raise
         raise DataError(
             f"{path} is damaged or not a raw file of lformer ({error}). Delete it and get it again."
@@ -142,7 +142,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def write_raw(path: Path, arrays: dict[str, Array]) -> None:
-    """Write a raw file whole or not at all."""
+    """Write a raw file atomically."""
     dtypes = {name: np.asarray(array).dtype for name, array in arrays.items()}
     foreign = [f"{name} ({dtype})" for name, dtype in dtypes.items() if dtype.kind not in KINDS]
     if foreign:
@@ -151,13 +151,13 @@ def write_raw(path: Path, arrays: dict[str, Array]) -> None:
 
 
 def _save_npz(part: Path, arrays: dict[str, Array]) -> None:
-    with part.open("wb") as stream:  # an open file, because numpy would add a suffix to a name
+    with part.open("wb") as stream:  # an open file, because numpy would append a suffix to a path
         np.savez_compressed(stream, allow_pickle=False, **arrays)
 
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """One process at a time; the others wait."""
+    """Let only one process at a time continue; the others wait."""
     folder = cache_home() / "locks"
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / f"{name}.lock"):
@@ -165,29 +165,29 @@ def locked(name: str) -> Iterator[None]:
 
 
 def digest(path: Path, kind: str = "sha256") -> str:
-    """Hash of a file, in hexadecimal."""
+    """Hexadecimal hash of a file."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, kind).hexdigest()
 
 
 def hashes_file() -> Path:
-    """Where hashes are recorded."""
+    """Path of the file in which hashes are recorded."""
     return cache_home() / "hashes.json"
 
 
 def recorded(key: str) -> str | None:
-    """The sha256 that was recorded for an address or a raw file when it was first seen here."""
+    """The sha256 recorded for an address or a raw file when it was first downloaded or verified here."""
     return _hashes().get(key)
 
 
 def record(key: str, sha256: str) -> None:
-    """Remember a sha256."""
+    """Record a sha256."""
     with locked("hashes"):
         sealed.write_json(hashes_file(), dict(sorted((_hashes() | {key: sha256}).items())))
 
 
 def forget(keys: Iterable[str]) -> None:
-    """As if these had never been seen here."""
+    """Delete recorded hashes."""
     with locked("hashes"):
         known, lost = _hashes(), set(keys)
         if lost & known.keys():

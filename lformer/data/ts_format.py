@@ -1,10 +1,10 @@
 """The two text formats of the time-series archive: `.ts` and `.arff`, for classification and for regression.
 
-A `.ts` file has a header of `@tag value` lines, then one series per line: the channels one after the other, separated
-by `:`, and the label last. An `.arff` file holds either whole series, quoted, with a written-out `\\n` between
-channels, or one channel alone; then there is one file per channel, `NameDimension3_TRAIN.arff`. `?` is a missing value.
+A `.ts` file has a header of `@tag value` lines, then one series per line: its channels separated by `:`, and the label
+last. An `.arff` file contains either whole series, quoted, with a literal `\\n` between channels, or only one channel;
+in the latter case there is one file per channel, `NameDimension3_TRAIN.arff`. `?` is a missing value.
 
-Series of one file must have the same length, and time stamps `(t,v)` are not read: none of our sets has them.
+The series of a file must have the same length, and time stamps `(t,v)` are not supported: none of our sets has them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Archive:
 
     Attributes:
         values: (n, C, L) float64, NaN where missing.
-        labels: (n,) str, or float64 in regression.
-        classes: the labels that may occur, in the order of the header; () in regression.
-        name: of the data set, as in the header; "" if it has none.
+        labels: (n,) str, or float64 for regression.
+        classes: the labels that may occur, in the order of the header; () for regression.
+        name: name of the data set, as in the header; "" if it has none.
     """
 
     values: Array
@@ -40,7 +40,7 @@ class Archive:
 
 
 def read_ts(text: Text) -> Archive:
-    """The series of a `.ts` file.
+    """Read the series of a `.ts` file.
 
     Example:
         >>> content = "@problemName toy\\n@classLabel true a b\\n@data\\n1,2,?:4,5,6:b\\n"
@@ -61,7 +61,7 @@ def read_ts(text: Text) -> Archive:
 
 
 def read_arff(texts: Sequence[Text]) -> Archive:
-    """The series of one `.arff` file, or of one file per channel, in any order."""
+    """Read the series of one `.arff` file, or of one file per channel, in any order."""
     if not texts:
         raise ValueError("expected at least one .arff file, got none.")
     headers = [_ArffHeader(text) for text in texts]
@@ -78,13 +78,13 @@ def read_arff(texts: Sequence[Text]) -> Archive:
 
 
 class _TsHeader:
-    """What stands before `@data`.
+    """The header, before `@data`.
 
     Attributes:
         end: the first line after the header.
-        name: of the problem.
-        channels, length: of every series; None if the header does not say.
-        classes: names of the classes; () in regression.
+        name: name of the problem.
+        channels, length: channels and length of every series; None if the header does not specify them.
+        classes: names of the classes; () for regression.
     """
 
     def __init__(self, text: Text) -> None:
@@ -100,7 +100,7 @@ class _TsHeader:
         self.classes = self._classes()
 
     def _tags(self) -> tuple[dict[str, tuple[int, list[str]]], int]:
-        """Line and words of every tag, by its name in lower case."""
+        """The line number and words of each tag, by its name in lower case."""
         tags: dict[str, tuple[int, list[str]]] = {}
         for line, content in enumerate(self.text.lines):
             content = content.strip()
@@ -124,7 +124,7 @@ class _TsHeader:
     def _refuse(self, tag: str, word: str, expected: str) -> None:
         if self._says(tag) == word:
             raise self.text.error(
-                self.tags[tag][0], f"expected {expected}, got @{tag} {word}; such files are not read."
+                self.tags[tag][0], f"expected {expected}, got @{tag} {word}; such files are not supported."
             )
 
     def _count(self, tag: str) -> int | None:
@@ -154,15 +154,15 @@ _NUMERIC = ("numeric", "real", "integer")
 
 
 class _ArffHeader:
-    """What stands before `@data`.
+    """The header, before `@data`.
 
     Attributes:
         text: the file.
         end: the first line after the header.
-        name: of the relation, without the number of a dimension.
-        relational: whether a line holds all channels, quoted, rather than one.
-        length: of every series if it holds one channel; None if it holds all.
-        classes: names of the classes; () in regression.
+        name: name of the relation, without the number of a dimension.
+        relational: whether a line contains all channels, quoted, rather than one.
+        length: length of every series if a line contains one channel; None if it contains all.
+        classes: names of the classes; () for regression.
     """
 
     def __init__(self, text: Text) -> None:
@@ -181,7 +181,7 @@ class _ArffHeader:
         self.classes = self._classes(label_line, label)
 
     def _attributes(self) -> tuple[list[tuple[int, str]], int]:
-        """Line and type of every attribute; those inside a relational one, between it and its `@end`, do not count."""
+        """The line number and type of each attribute, except those between a relational one and its `@end`."""
         types: list[tuple[int, str]] = []
         inside = False
         for line, content in enumerate(self.text.lines):
@@ -213,7 +213,7 @@ class _ArffHeader:
         raise self.text.error(line, f"expected classes such as {{a,b}}, or numeric, for the label, got {_shown(kind)}.")
 
     def dimension(self) -> int:
-        """Which channel the file holds, by its name."""
+        """The number of the channel in the file, from the file name."""
         match = _DIMENSION.search(self.text.name)
         if match is None:
             raise self.text.error(
@@ -223,7 +223,7 @@ class _ArffHeader:
 
 
 def _by_dimension(headers: Sequence[_ArffHeader]) -> list[_ArffHeader]:
-    """Sorted by number: 10 comes after 9."""
+    """The headers sorted by number, so that 10 comes after 9."""
     ordered = sorted(headers, key=lambda header: header.dimension())
     if ordered[0].dimension() > 1:
         raise ordered[0].text.error(0, "expected dimension 1 before this file.")
@@ -234,7 +234,7 @@ def _by_dimension(headers: Sequence[_ArffHeader]) -> list[_ArffHeader]:
 
 
 def _join(headers: Sequence[_ArffHeader]) -> Archive:
-    """All channels of series that lie in one file per channel."""
+    """Join the channels of series that are stored in one file per channel."""
     first, labels, _ = _read_arff_rows(headers[0])
     values = np.empty((len(first), len(headers), first.shape[2]))
     values[:, :1] = first
@@ -273,7 +273,7 @@ def _read_arff_rows(header: _ArffHeader) -> tuple[Array, Array, list[int]]:
     return _read_rows(text, header.end, "%", split, channels, header.length, header.classes)
 
 
-# -- the lines of data, alike in both
+# -- the lines of data, the same in both formats
 
 
 def _read_rows(
@@ -285,13 +285,13 @@ def _read_rows(
     length: int | None,
     classes: tuple[str, ...],
 ) -> tuple[Array, Array, list[int]]:
-    """Values (n, C, L), labels (n,) and the line of each series.
+    """Read values (n, C, L), labels (n,) and the line number of each series.
 
     Args:
         start: the first line of data.
-        comment: how a line begins that is to be skipped.
-        split: from a line to the values of each channel and the label, as text.
-        channels, length: what the header says; None if it does not.
+        comment: the beginning of lines to skip.
+        split: function from a line to the values of each channel and the label, as text.
+        channels, length: the numbers in the header; None if it has none.
         classes: labels that may occur; () if they are numbers.
     """
     lines = [i for i in range(start, len(text.lines)) if _holds_data(text.lines[i], comment)]
@@ -308,7 +308,7 @@ def _read_rows(
                 raise text.error(
                     line, f"channel {channel + 1}: expected {length} values, as in {source}, got {len(numbers)}."
                 )
-            if row == channel == 0:  # what the header leaves open, the first series says
+            if row == channel == 0:  # the first series defines what the header does not
                 channels, length, source = len(runs), len(numbers), "the series before"
                 values = np.empty((len(lines), channels, length))
             values[row, channel] = numbers
@@ -317,18 +317,18 @@ def _read_rows(
 
 
 def _holds_data(content: str, comment: str) -> bool:
-    start = content[:1] if content[:1].strip() else content.strip()[:1]  # most lines are long: look at one character
+    start = content[:1] if content[:1].strip() else content.strip()[:1]  # most lines are long: check one character
     return bool(start) and start != comment
 
 
 def _numbers(text: Text, line: int, channel: int, run: str) -> Array:
-    """The values of one channel, (L,) float64."""
+    """Read the values of one channel, (L,) float64."""
     cells = run.split(",")
     if "?" in run:
         cells = ["nan" if cell.strip() == "?" else cell for cell in cells]
     try:
         numbers = np.array(cells, np.float64)
-        sound = "_" not in run and not np.isinf(numbers).any()  # 1_000 counts as a number in Python, not here
+        sound = "_" not in run and not np.isinf(numbers).any()  # 1_000 is a number in Python, but not here
     except ValueError:
         sound = False
     if not sound:
@@ -356,7 +356,7 @@ def _label(text: Text, line: int, label: str, classes: tuple[str, ...]) -> str |
     return float(label)
 
 
-# -- small things
+# -- helpers
 
 
 def _checked_classes(text: Text, line: int, names: Sequence[str]) -> tuple[str, ...]:
@@ -366,13 +366,13 @@ def _checked_classes(text: Text, line: int, names: Sequence[str]) -> tuple[str, 
 
 
 def _bare(name: str) -> str:
-    """Without the quotes around it."""
+    """A name without the quotes around it."""
     name = name.strip()
     return name[1:-1] if len(name) > 1 and name[0] == name[-1] and name[0] in "'\"" else name
 
 
 def _shown(content: str) -> str:
-    """For a message: the beginning of what came."""
+    """The beginning of some content, for a message."""
     return repr(content if len(content) <= 40 else content[:40] + "...")
 
 

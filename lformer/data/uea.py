@@ -5,35 +5,36 @@ Raw arrays, n series of C channels and L time points:
 | key | shape, dtype | meaning |
 | --- | --- | --- |
 | `X` | (n, C, L) float32 or float64 | the values; NaN where missing |
-| or `X_e2`, `X_e6`, ... | (n, C, L) int16 or int32 | the values in hundredths, millionths, ...; exact |
-| or `X_32` | (n, C, L) int16 or int32 | the values in 1/32; exact |
+| or `X_e2`, `X_e6`, ... | (n, C, L) int16 or int32 | the values in hundredths, millionths, ..., exactly |
+| or `X_32` | (n, C, L) int16 or int32 | the values in units of 1/32, exactly |
 | `y` | (n,) int8 | index into `classes` |
-| `classes` | (K,) str | names of the classes, sorted; for people, `prepare` does without |
+| `classes` | (K,) str | names of the classes, sorted; not used by `prepare` |
 | `split` | (n,) str | TRAIN or TEST, as in the archive; TRAIN first, each in the archive's order |
 
-`X` of shape (n, L, C) is read as well. The file of 448 of the 524 EthanolConcentration series has it so, and neither
+`X` may also have shape (n, L, C), as in the file of 448 of the 524 EthanolConcentration series, which has neither
 `classes` nor `split`.
 
 Protocol, as published for Log-NCDE and RFormer and followed for LFormer: training and test series are merged; of series
-equal in all their values only the first stays (EigenWorms loses 23, the others none); a random permutation is cut at 70
-and 85 %, redrawn for every seed. Values are not scaled, so "published" means the same as "none". Times are spread
-evenly over [0, 1] and are not a channel. "standard" and "minmax" use statistics of the training part only.
+that are equal in all values, only the first is kept (EigenWorms loses 23, the others none); a random permutation is cut
+at 70 and 85 %, redrawn for every seed. Values are not scaled, so "published" means the same as "none". Times are spread
+evenly over [0, 1] and are not a channel. "standard" and "minmax" use statistics of the training set only.
 
-`split="linoss"`: the very parts on which LinOSS reports, of SCP1, SCP2 and EthanolConcentration, for its five seeds
-2345, 3456, 4567, 5678 and 6789. They are of the same sizes, but drawn by other code. The benchmark's seeds 42 to 46
-stand for them in this order; all else that a seed decides, such as weights, is that of 42 to 46. Raw arrays, in a file
-of their own (`scp1/scp1_linoss_split.npz`), or as `linoss_split` and `seeds` in that of the 448 series:
+`split="linoss"`: the sets on which the LinOSS paper reports results, for SCP1, SCP2 and EthanolConcentration and its
+five seeds 2345, 3456, 4567, 5678 and 6789. They have the same sizes, but were drawn by different code. The benchmark's
+seeds 42 to 46 stand for them in this order; everything else that depends on a seed, such as the weights, uses 42 to 46.
+Raw arrays, in a separate file (`scp1/scp1_linoss_split.npz`), or as `linoss_split` and `seeds` in that of the 448
+series:
 
 | key | shape, dtype | meaning |
 | --- | --- | --- |
 | `split` | (n, 5) int8 | the part of each series for each seed: 0 training, 1 validation, 2 test |
 | `seeds` | (5,) int64 | the seeds |
 
-Of EthanolConcentration, the validation and test parts (79 each) are complete, and of the 366 training series 290 are
+For EthanolConcentration, the validation and test sets (79 each) are complete, and 290 of the 366 training series are
 among the 448.
 
-Note: in MotorImagery, SCP1 and SCP2 the archive's own channels are faulty, see `Card.flaw`; published results are
-presumably on these faulty data, and so are ours.
+Note: in MotorImagery, SCP1 and SCP2, the channels in the archive itself are faulty, see `Card.flaw`; published results
+presumably use these faulty data, and so do ours.
 """
 
 from __future__ import annotations
@@ -55,16 +56,16 @@ from lformer.parts import Prepared, Targets
 Array = np.ndarray[Any, Any]
 
 PAPER = "A. Bagnall et al., The UEA multivariate time series classification archive, 2018, arXiv:1811.00075"
-UNSTATED = "none stated; citation asked for"
-UNITS = {**{f"X_e{k}": 10**k for k in range(7)}, "X_32": 32}  # key of whole numbers: how many of them make 1
+UNSTATED = "none stated; citation requested"
+UNITS = {**{f"X_e{k}": 10**k for k in range(7)}, "X_32": 32}  # key of integer arrays: the integer that stands for 1
 
 LINOSS_SEEDS = (2345, 3456, 4567, 5678, 6789)
-OUR_SEEDS = (42, 43, 44, 45, 46)  # of the benchmark, which stand for them
+OUR_SEEDS = (42, 43, 44, 45, 46)  # seeds of the benchmark that stand for them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What the archive says of one set."""
+    """Description of one set in the archive."""
 
     name: str
     series: int
@@ -77,7 +78,7 @@ class Source:
 
 
 def _pack(source: Source, files: Files) -> dict[str, Array]:
-    """Both parts of the archive's set as the raw arrays."""
+    """Make the raw arrays from both parts of a set in the archive."""
     train, test = (_read(source, part, files) for part in ("TRAIN", "TEST"))
     classes = sorted(train.classes)
     if classes != sorted(test.classes):
@@ -100,7 +101,7 @@ def _pack(source: Source, files: Files) -> dict[str, Array]:
 
 
 def _read(source: Source, part: str, files: Files) -> Archive:
-    """TRAIN or TEST, of the right shape."""
+    """Read TRAIN or TEST and check its shape."""
     archive = _first_form(source.name, part, files)
     found = (*archive.values.shape[1:], len(archive.classes))
     expected = (source.channels, source.length, source.classes)
@@ -112,7 +113,7 @@ def _read(source: Source, part: str, files: Files) -> Archive:
 
 
 def _first_form(name: str, part: str, files: Files) -> Archive:
-    """By the first of the three forms that is there."""
+    """Read the first of the three formats that is there."""
     if text := _lone(f"{name}_{part}.ts", files):
         return read_ts(text)
     if text := _lone(f"{name}_{part}.arff", files):
@@ -126,7 +127,7 @@ def _first_form(name: str, part: str, files: Files) -> Archive:
 
 
 def _lone(name: str, files: Files) -> Text | None:
-    """The file of that name, None if there is none; two are an error, for nobody knows which is meant."""
+    """The file of that name, None if there is none; several are an error, because they are ambiguous."""
     found = list(files.texts(name))
     if len(found) > 1:
         raise DataError(f"expected one {name} under {files.path}, got {', '.join(text.name for text in found)}.")
@@ -134,7 +135,7 @@ def _lone(name: str, files: Files) -> Text | None:
 
 
 def _compact(values: Array) -> dict[str, Array]:
-    """The values in the smallest form that gives them back exactly."""
+    """The values in the smallest exact representation."""
     for kind in (np.int16, np.int32):
         for key, unit in UNITS.items():
             whole = _whole(values, unit, kind)
@@ -146,7 +147,7 @@ def _compact(values: Array) -> dict[str, Array]:
 
 
 def _whole(values: Array, unit: int, kind: type[np.integer[Any]]) -> Array | None:
-    """The values times `unit`, if these are whole numbers that fit; None otherwise."""
+    """The values times `unit` if these are integers that fit the type, else None."""
     whole, largest = np.empty(values.shape, kind), np.iinfo(kind).max
     for row, series in enumerate(values):  # one at a time: most units fail at the first
         scaled = np.rint(series * unit)
@@ -160,11 +161,11 @@ def _whole(values: Array, unit: int, kind: type[np.integer[Any]]) -> Array | Non
 
 
 def _prepare(source: Source, raw: Raw, request: Request) -> Prepared:
-    """The series by the protocol above."""
+    """Prepare the series by the protocol above."""
     stored, unit = _stored(source, raw)
     kept = _distinct(stored)
     values = np.empty((len(kept), source.length, source.channels), np.float32)
-    for row, series in enumerate(kept):  # one at a time: never all of them in float64
+    for row, series in enumerate(kept):  # one at a time, so that they are never all in float64
         values[row] = (stored[series] / unit).T
     panel = Panel.build(
         np.tile(np.linspace(0, 1, source.length), len(kept)),
@@ -179,7 +180,7 @@ def _prepare(source: Source, raw: Raw, request: Request) -> Prepared:
 
 
 def _split(source: Source, raw: Raw, kept: Array, request: Request) -> tuple[Array, Array, Array]:
-    """Training, validation and test part, as positions among the kept series."""
+    """Positions of the training, validation and test series among the kept ones."""
     if request.split == "published":
         return splitting.cut(len(kept), request.seed)
     split, seeds = _linoss(source, raw)
@@ -188,13 +189,13 @@ def _split(source: Source, raw: Raw, kept: Array, request: Request) -> tuple[Arr
 
 
 def _linoss(source: Source, raw: Raw) -> tuple[Array, Array]:
-    """The splits of LinOSS over the rows of the raw file, (n, 5), and their seeds."""
+    """The splits of LinOSS for the series of the raw file, (n, 5), and their seeds."""
     own = next((key for key in raw if key.endswith("_linoss_split/split")), None)
     if own is None and "linoss_split" not in raw:
         raise DataError(
             f"{source.name}: split='linoss' needs a raw file with the arrays linoss_split and seeds, such as "
-            "ethanol/ethanol_448.npz. The complete one comes first if it is here, and has none: move it away, or use "
-            "split='published'."
+            "ethanol/ethanol_448.npz. The complete file takes precedence if it exists, and has none: move it away, or "
+            "use split='published'."
         )
     split = raw[own or "linoss_split"]
     seeds = raw[own.replace("/split", "/seeds") if own else "seeds"]
@@ -205,7 +206,7 @@ def _linoss(source: Source, raw: Raw) -> tuple[Array, Array]:
 
 
 def linoss_seed(seed: int) -> int:
-    """The seed of LinOSS that a seed stands for; it is one itself, if it is none of ours.
+    """The seed of LinOSS that one of our seeds stands for; other seeds are returned as they are.
 
     Example:
         >>> linoss_seed(43), linoss_seed(3456)
@@ -223,7 +224,7 @@ def _check(source: Source, request: Request) -> None:
 
 
 def _stored(source: Source, raw: Raw) -> tuple[Array, int]:
-    """The values as they are stored, (n, C, L), and what they are to be divided by."""
+    """The values as stored, (n, C, L), and the number to divide them by."""
     key = next((key for key in ("X", *UNITS) if key in raw), None)
     if key is None:
         raise DataError(f"{source.name}: expected one of the arrays X, {', '.join(UNITS)}, got {', '.join(raw)}.")
@@ -239,7 +240,7 @@ def _stored(source: Source, raw: Raw) -> tuple[Array, int]:
 
 
 def _distinct(stored: Array) -> Array:
-    """(m,) the series without those equal to an earlier one in all values."""
+    """(m,) the series, except those that equal an earlier one in all values."""
     first: dict[bytes, int] = {}
     for row, series in enumerate(stored):
         first.setdefault(hashlib.sha256(series + 0).digest(), row)  # + 0 makes -0.0 and 0.0 the same
@@ -247,7 +248,7 @@ def _distinct(stored: Array) -> Array:
 
 
 def _missing(source: Source, raw: Raw) -> str:
-    """How many series there are if not all of them."""
+    """What is missing from the raw arrays; "" if they are complete."""
     count = len(raw["y"])
     if count == source.series:
         return ""
@@ -269,15 +270,15 @@ def dataset(
     partial_raw: str = "",
     linoss: Literal["", "inside", "beside"] = "",
 ) -> Dataset:
-    """One of the six.
+    """Define one of the six sets.
 
     Args:
-        card_name: as in `data.load`.
-        source: as the archive has it.
-        origin: the publication of those who measured.
+        card_name: name for `data.load`.
+        source: the set in the archive.
+        origin: the original publication of the data.
         licence, flaw: as in `Card`.
-        partial_raw: a raw file that holds only a part, looked for if there is no complete one.
-        linoss: where the splits of LinOSS are, inside the raw file or in one of their own beside it.
+        partial_raw: raw file with a part of the set, used if there is no complete one.
+        linoss: where the splits of LinOSS are stored: inside the raw file, or in a separate file beside it.
     """
     folder = card_name.replace("-", "")
     complete = f"{folder}/{folder}.npz"
@@ -312,20 +313,20 @@ def dataset(
 def _linoss_file(folder: str, source: Source) -> Extra:
     return Extra(
         name=f"{folder}/{folder}_linoss_split.npz",
-        content="the parts on which LinOSS reports, for its five seeds",
+        content="the splits on which LinOSS reports results, for its five seeds",
         splits=("linoss",),
         by_hand=(
             f"Write split ({source.series}, 5) and seeds (5,) with numpy.savez_compressed as the docstring of "
-            "lformer.data.uea describes, matching the series of LinOSS's own parts by their values."
+            "lformer.data.uea describes, matching the series of LinOSS's own splits by their values."
         ),
     )
 
 
 def _shifted(by: int, kept: str) -> str:
-    """The fault of the three sets from BCI competitions."""
+    """Description of the fault in the three sets from BCI competitions."""
     return (
-        f"A fault of the archive: in every series channel k is channel k - 1 shifted by {by} samples, so a series is "
-        f"not {by} electrodes but {kept}."
+        f"A fault of the archive: in every series, channel k is channel k - 1 shifted by {by} samples, so a series "
+        f"does not contain {by} electrodes but {kept}."
     )
 
 

@@ -1,33 +1,33 @@
 """United States Historical Climatology Network, daily: rain, snow and temperature at about 1,200 stations.
 
-There are two forms. They are different benchmarks; `prepare` tells them apart by their keys.
+There are two forms, which are different benchmarks; `prepare` recognises them by their keys.
 
 Daily form (`ushcn/ushcn_1990_2000.npz`), S stations in ascending COOP id, T = 4,018 days from 1990-01-01, and V = 5
 variables PRCP (tenths of mm), SNOW (mm), SNWD (mm), TMAX, TMIN (tenths of a degree C), the units of GHCN-Daily:
 
     values                          (S, T, V) int16   -9999 where missing
-    qflag                           (S, T, V) uint8   character code: 32 passed, 0 no value, a letter failed a check
+    qflag                           (S, T, V) uint8   character code: 32 passed, 0 no value, a letter: failed a check
     first_day                       () int32          day 0, counted from 1970-01-01
     variables                       (V,) str
     station, coop_id, state, name   (S,) str          GHCN id, COOP id, "" where unknown
     lat, lon, elev                  (S,) float32      degrees, degrees, metres, NaN where unknown
-    first_year, last_year           (S, V) int16      with a value that passed, over the whole record, -1 if none
-    n_1950_2000                     (S, V) int32      values that passed in these years
-    mean_1950_2000, std_1950_2000   (S, V) float32    of them, NaN if there are none
+    first_year, last_year           (S, V) int16      with a value that passed, in the whole record, -1 if none
+    n_1950_2000                     (S, V) int32      number of values that passed in these years
+    mean_1950_2000, std_1950_2000   (S, V) float32    their mean and standard deviation, NaN if there are none
     source                          (S,) uint8        0 and 1 GHCN-Daily, 2 USHCN state file, converted
 
 Protocol (CRU and ACSSM). Values that failed a check are dropped. Stations whose record begins by 1990 and lasts until
 1994 or longer are split, a fifth for test (seed 42), then a quarter of the rest for validation (seed 43), always the
-same. Of 1990 to 1993, and in each part by statistics of its own, values further than 4 standard deviations from the
-mean of their variable are dropped and the rest is scaled. A row is a day with at least one value; stations with fewer
-than 730 rows are dropped, from the others 730 are drawn, with the same seed 0 for each station. Then each of the
-730 x 5 entries is dropped with probability 0.2, the same ones for every station, and is neither input nor target.
-Which of the published stations fall into which part cannot be known; 1,192 remain of the complete set, 1,186 of the
-1,211 stations that are publicly mirrored. Times are days since 1950-01-01.
+same. In the years 1990 to 1993, values further than 4 standard deviations from the mean of their variable are dropped
+and the others are scaled, with separate statistics for each part. A row is a day with at least one value. Stations with
+fewer than 730 rows are dropped; from the others, 730 rows are drawn with the seed 0 for each station. Then each of the
+730 x 5 entries is dropped with probability 0.2, the same ones for every station, and is neither input nor target. Which
+of the published stations are in which part cannot be known; 1,192 remain of the complete set, 1,186 of the 1,211
+stations that are publicly mirrored. Times are days since 1950-01-01.
 
-Scalings of the daily form. "published": to [0, 1] by the extremes of each variable, in training, validation and test
-part each by its own, before rows are drawn. "minmax" and "standard": by the training part, after. "none": GHCN units.
-Outliers are always dropped as published.
+Scalings of the daily form. "published": to [0, 1] by the extremes of each variable, separately in the training,
+validation and test set, before rows are drawn. "minmax" and "standard": by the training set, after rows are drawn.
+"none": GHCN units. Outliers are always dropped as published.
 
 Chunked form (`ushcn/ushcn_chunked.npz`), the preprocessed `small_chunked_sporadic.csv` of GRU-ODE-Bayes:
 
@@ -36,14 +36,14 @@ Chunked form (`ushcn/ushcn_chunked.npz`), the preprocessed `small_chunked_sporad
     chunk_value  (R, 5) float32   standardised per variable, 0 where nothing was observed
     chunk_mask   (R, 5) bool      True where observed
 
-It holds 5 % of the values of each station, drawn at random, of about four years from December 1996 on, as R = 350,665
-rows of 1,114 stations. Its values are standardised over all stations, so "published" leaves them as they are. We split
-60 / 20 / 20 by the same rule as above; GRU-ODE-Bayes has five folds of its own.
+It contains 5 % of the values of each station, drawn at random, from about four years starting in December 1996, as
+R = 350,665 rows of 1,114 stations. The values are standardised over all stations, so "published" does not change them.
+We split 60 / 20 / 20 by the same rule as above; GRU-ODE-Bayes has its own five folds.
 
-Tasks. "extrapolate": the first 365 rows of a station are given (chunked: those until time 150), all are asked.
-"reconstruct": all rows are given and asked, which published tables call interpolation. "interpolate": half of the rows
-of each station, drawn by the seed, are hidden. The option `unobserved` says whether hidden rows stay, empty, as
-published ("rows"), or are asked for by time only ("query").
+Tasks. "extrapolate": the first 365 rows of a station are given (chunked: those until time 150), and all rows are to be
+predicted. "reconstruct": all rows are given and to be predicted, which published tables call interpolation.
+"interpolate": half of the rows of each station, drawn by the seed, are hidden. With the option `unobserved`, hidden
+rows either remain as empty rows, as published ("rows"), or become queries, of which only the time is known ("query").
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from lformer.splitting import hold_out_twice
 
 STATIONS, CHUNK_ROWS = 1218, 350_665
 ROWS, GIVEN_ROWS, GIVEN_CHUNK_TIME = 730, 365, 150.0
-DROPPED = 0.2  # share of the entries that nobody sees
+DROPPED = 0.2  # share of the entries that are dropped
 DEVIATIONS = 4.0  # a value further from the mean than this is an outlier
 FRAME = date(1950, 1, 1)
 DAILY = tuple((day - EPOCH).days for day in (date(1990, 1, 1), date(1994, 1, 1)))  # days of the benchmark
@@ -72,7 +72,7 @@ Parts = tuple[Array, Array, Array]
 
 
 def prepare(raw: Raw, request: Request) -> Prepared:
-    """The stations as a panel, with the targets of a task; the seed moves only what "interpolate" hides."""
+    """The stations as a panel, with the targets of a task; only "interpolate" depends on the seed."""
     chunked = "chunk_time" in raw
     panel, parts = _chunked(raw) if chunked else _daily(raw, request.scaling == "published")
     panel = scaling.scaled(panel, parts[0], request.scaling)
@@ -81,7 +81,7 @@ def prepare(raw: Raw, request: Request) -> Prepared:
 
 
 def missing(raw: Raw) -> str:
-    """What the raw arrays lack of the complete set."""
+    """What is missing from the raw arrays; "" if they are complete."""
     if "chunk_time" in raw:
         rows = len(raw["chunk_time"])
         return "" if rows == CHUNK_ROWS else f"{rows:,} of {CHUNK_ROWS:,} rows"
@@ -91,7 +91,7 @@ def missing(raw: Raw) -> str:
 
 
 def name_raw(raw: Raw) -> str:
-    """Under which name packed arrays are kept."""
+    """The name of the raw file for packed arrays."""
     return DATASET.card.raw[1 if "chunk_time" in raw else 0]
 
 
@@ -108,7 +108,7 @@ def _task(panel: Panel, request: Request, chunked: bool) -> tuple[Panel, Targets
 
 
 def _daily(raw: Raw, scaled: bool) -> tuple[Panel, Parts]:
-    """Stations with 730 rows each, and the parts they fall into."""
+    """Stations with 730 rows each, and their parts."""
     first_year, last_year = raw["first_year"], raw["last_year"]
     began = np.where(first_year < 0, 9999, first_year).min(axis=1) <= 1990
     stations = np.flatnonzero(began & (last_year.max(axis=1) >= 1994))
@@ -144,7 +144,7 @@ def _daily(raw: Raw, scaled: bool) -> tuple[Panel, Parts]:
 
 
 def _clean(values: Array, seen: Array) -> tuple[Array, Array, Array]:
-    """What is left of some stations' values without outliers, and their extremes.
+    """Remove the outliers from the values of some stations, and find the extremes of the others.
 
     Args:
         values: (S, T, V).
@@ -165,7 +165,7 @@ def _clean(values: Array, seen: Array) -> tuple[Array, Array, Array]:
 
 
 def _draw_days(rows: Array) -> Array:
-    """(S, 730) days, in order, out of those with a row (S, T); stations with as many rows get the same draw."""
+    """(S, 730) days in order, drawn from those with a row (S, T); stations with equally many rows get the same draw."""
     drawn = np.empty((len(rows), ROWS), np.int64)
     picks: dict[int, Array] = {}
     for station, row in enumerate(rows):
@@ -177,7 +177,7 @@ def _draw_days(rows: Array) -> Array:
 
 
 def _renumbered(parts: Parts, kept: Array) -> Parts:
-    """The parts when only some of the stations are kept, each by its new position."""
+    """The parts if only some of the stations are kept, as their new positions."""
     new = np.full(sum(map(len, parts)), -1)
     new[kept] = np.arange(len(kept))
     train, validation, test = (new[part][new[part] >= 0] for part in parts)
@@ -185,7 +185,7 @@ def _renumbered(parts: Parts, kept: Array) -> Parts:
 
 
 def _chunked(raw: Raw) -> tuple[Panel, Parts]:
-    """Stations of the preprocessed table, and the parts they fall into."""
+    """Stations of the preprocessed table, and their parts."""
     stations, lengths = np.unique(raw["chunk_id"], return_counts=True)
     panel = Panel.build(
         raw["chunk_time"],
@@ -223,7 +223,7 @@ DATASET = Dataset(
         by_hand=(
             "Download ghcnd_hcn.tar.gz, ghcnd-stations.txt (NOAA, GHCN-Daily) and ushcn-v2.5-stations.txt into one "
             "folder, or the state files of USHCN daily with ushcn-stations.txt; small_chunked_sporadic.csv of "
-            "GRU-ODE-Bayes gives its own benchmark. Then: lformer data pack ushcn PATH"
+            "GRU-ODE-Bayes is a benchmark of its own. Then: lformer data pack ushcn PATH"
         ),
     ),
     prepare=prepare,

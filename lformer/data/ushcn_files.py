@@ -1,4 +1,4 @@
-"""The files of USHCN as their owners publish them, into the raw arrays that `ushcn` describes."""
+"""Convert the files of USHCN, as published by their owners, into the raw arrays described in `ushcn`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ KEPT = tuple((day - EPOCH).days for day in (date(1990, 1, 1), date(2001, 1, 1)))
 
 
 def pack(files: Files) -> dict[str, Array]:
-    """Raw arrays of the daily form from GHCN-Daily (`*.dly`) or USHCN state files, or of the chunked one from its csv.
+    """Raw arrays of the daily form from GHCN-Daily (`*.dly`) or USHCN state files, or of the chunked form from its csv.
 
-    Station lists (`ushcn-stations.txt`, `ushcn-v2.5-stations.txt`, `ghcnd-stations.txt`) are read if they are there.
+    Station lists (`ushcn-stations.txt`, `ushcn-v2.5-stations.txt`, `ghcnd-stations.txt`) are read if they exist.
     """
     tables = list(files.texts("small_chunked_sporadic.csv"))
     if len(tables) == 1:
@@ -32,11 +32,11 @@ def pack(files: Files) -> dict[str, Array]:
         for text in files.texts(kind.pattern):
             for station in _read_stations(text, kind):
                 if station.id in stations:
-                    raise text.error(0, f"station {station.id} is in another file too; keep one of them.")
+                    raise text.error(0, f"station {station.id} is also in another file; keep one of them.")
                 stations[station.id] = station
     if not stations:
         raise DataError(
-            f"{files.path} holds no *.dly (GHCN-Daily), no state*.txt (USHCN daily) and not exactly one "
+            f"{files.path} contains no *.dly (GHCN-Daily), no state*.txt (USHCN daily) and not exactly one "
             "small_chunked_sporadic.csv."
         )
     places = _places(files, list(stations))
@@ -54,7 +54,7 @@ def pack(files: Files) -> dict[str, Array]:
 
 
 class _Kind(NamedTuple):
-    """A fixed-width file: a line is a month of one variable, 31 times value (5 characters) and three flags."""
+    """A fixed-width format: a line is a month of one variable, 31 times a value (5 characters) and three flags."""
 
     pattern: str
     id_width: int
@@ -78,7 +78,7 @@ USHCN = _Kind("state*.txt", 6, "USC00", 2, (2.54, 2.54, 25.4, 1 / 0.18, 1 / 0.18
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Station:
-    """What the raw arrays keep of one station."""
+    """The data of one station in the raw arrays."""
 
     ARRAYS = (
         "values", "qflag", "first_year", "last_year", "n_1950_2000", "mean_1950_2000", "std_1950_2000",
@@ -96,7 +96,7 @@ class _Station:
 
 
 def _read_stations(text: Text, kind: _Kind) -> Iterator[_Station]:
-    """The stations of one file; other variables than the five are passed over."""
+    """Read the stations of one file; variables other than the five are skipped."""
     _check_lines(text, kind)
     name = slice(kind.head - 4, kind.head)
     numbers = [n for n, line in enumerate(text.lines) if line[name] in VARIABLES]
@@ -121,7 +121,7 @@ def _read_stations(text: Text, kind: _Kind) -> Iterator[_Station]:
     beyond = (present & (np.arange(31) >= length[:, None])).any(axis=1)
     if beyond.any():
         n = numbers[int(np.argmax(beyond))]
-        raise text.error(n, "a value stands on a day that its month does not have.")
+        raise text.error(n, "a value is on a day that its month does not have.")
     ids = np.array([line[: kind.id_width] for line in lines])
     for station in np.unique(ids):
         mine = ids == station
@@ -132,7 +132,7 @@ def _read_stations(text: Text, kind: _Kind) -> Iterator[_Station]:
 
 
 def _check_lines(text: Text, kind: _Kind) -> None:
-    """Every line is as long as the format says, but for blanks at its end; only blank lines are shorter."""
+    """Check that every line has the length of the format, except for trailing blanks; blank lines may be shorter."""
     width = kind.width
     for n, line in enumerate(text.lines):
         if not width - 3 <= len(line.rstrip()) <= len(line) <= width and line.strip():
@@ -144,11 +144,11 @@ def _check_once(text: Text, numbers: Array, start: Array, variable: Array) -> No
     order = np.argsort(key, kind="stable")
     twice = np.flatnonzero(np.diff(key[order]) == 0)
     if len(twice):
-        raise text.error(int(numbers[order[twice[0] + 1]]), "this month of this variable came before.")
+        raise text.error(int(numbers[order[twice[0] + 1]]), "this month of this variable occurs twice.")
 
 
 def _integers(characters: Array) -> tuple[Array, Array]:
-    """Right-aligned whole numbers (..., width) of character codes as int64 (...), and where there is none."""
+    """Read right-aligned integers from character codes (..., width) as int64 (...), and find where there is none."""
     digit = (characters >= ord("0")) & (characters <= ord("9"))
     minus = characters == ord("-")
     kind = 2 * digit.view(np.int8) + minus.view(np.int8)  # blanks, then at most one minus, then digits
@@ -163,12 +163,12 @@ def _integers(characters: Array) -> tuple[Array, Array]:
 
 
 def _station(id: str, kind: _Kind, variable: Array, start: Array, year: Array, values: Array, flags: Array) -> _Station:
-    """One station.
+    """Make one station.
 
     Args:
-        variable: (M,) of each month.
-        start: (M,) its first day since 1970-01-01.
-        year: (M,).
+        variable: (M,) variable of each month.
+        start: (M,) first day of each month, since 1970-01-01.
+        year: (M,) year of each month.
         values: (M, 31) in the units of the file, -9999 where missing.
         flags: (M, 31) quality flags, 0 where missing.
     """
@@ -178,7 +178,7 @@ def _station(id: str, kind: _Kind, variable: Array, start: Array, year: Array, v
     rounded = np.trunc(exact + np.copysign(0.5, exact))  # halves away from zero, as GHCN-Daily does
     converted = np.where(present, rounded, MISSING).astype(np.int64)
     if np.abs(converted).max(initial=0) > np.iinfo(np.int16).max:
-        raise DataError(f"station {id} has the value {np.abs(converted).max()}, more than any weather has.")
+        raise DataError(f"station {id} has the value {np.abs(converted).max()}, which is not plausible.")
 
     day = start[:, None] + np.arange(31)
     month, which = np.nonzero(present & (day >= KEPT[0]) & (day < KEPT[1]))
@@ -219,9 +219,9 @@ class _Place(NamedTuple):
 
 
 def _places(files: Files, stations: list[str]) -> dict[str, _Place]:
-    """Where the stations lie, as far as the lists that are there tell.
+    """The locations of the stations, as far as the available lists contain them.
 
-    A GHCN id `USC00` ends with the COOP id. Other stations, of airports, are found in the USHCN list by their position.
+    A GHCN id `USC00` ends with the COOP id. Other stations, at airports, are found in the USHCN list by their position.
     """
     ushcn = {place.coop_id: place for text in files.texts("ushcn*stations.txt") for place in _read_list(text)}
     ghcn: dict[str, _Place] = {}
@@ -244,13 +244,13 @@ def _places(files: Files, stations: list[str]) -> dict[str, _Place]:
 
 
 def _distance(a: _Place, b: _Place) -> float:
-    """Kilometres, roughly; infinite if a position is not known."""
+    """Approximate distance in kilometres; infinite if a position is not known."""
     north, east = a.lat - b.lat, (a.lon - b.lon) * math.cos(math.radians(a.lat))
     return math.inf if math.isnan(north + east) else 111.2 * math.hypot(north, east)
 
 
 def _read_list(text: Text) -> Iterator[_Place]:
-    """Stations of `ushcn-stations.txt` (COOP id first) or `ushcn-v2.5-stations.txt` (USH00 and COOP id first)."""
+    """Read `ushcn-stations.txt` (begins with the COOP id) or `ushcn-v2.5-stations.txt` (USH00 and the COOP id)."""
     for n, line in enumerate(text.lines):
         if line.strip() and not line.startswith("#"):
             at = 11 if line.startswith("USH") else 6
@@ -265,7 +265,7 @@ def _read_ghcn_list(text: Text, wanted: set[str]) -> dict[str, _Place]:
 
 
 def _place(text: Text, n: int, coop_id: str, at: int) -> _Place:
-    """Latitude, longitude, elevation, state and name in the columns after the id, which ends at `at`."""
+    """Read latitude, longitude, elevation, state and name from the columns after the id, which ends at `at`."""
     line = text.lines[n]
     columns = [line[at + a : at + b].strip() for a, b in ((1, 9), (10, 19), (20, 26), (27, 29), (30, 60))]
     try:
@@ -307,7 +307,7 @@ def _pack_chunked(text: Text) -> dict[str, Array]:
 
 
 def _numbers(text: Text, n: int, fields: list[str]) -> list[float]:
-    """The twelve numbers of a line; a value may lack where its mask is 0."""
+    """Read the twelve numbers of a line; a value may be missing where its mask is 0."""
     try:
         numbers = [float(field or "nan") for field in fields]
     except ValueError:

@@ -1,14 +1,16 @@
-"""A simulated hospital ward: vital signs and laboratory values as they come, and who deteriorates.
+"""A simulated hospital ward: vital signs and laboratory values at irregular times, and which patients deteriorate.
 
-There is nothing to download. Every patient stays one to four days and has three spells of a fast heart and three of
-raised lactate. A fast heart alone is pain, raised lactate alone exertion or a drug: both are harmless. Lactate that
-follows the heart within hours is failing circulation, and such patients tend to deteriorate. The spells have the same
-number and height in all patients, so what tells them apart is what happened together, not how high a channel rose. Age
-and inflammation (CRP) add a little risk, and chance adds the rest: nobody can be right about everyone.
+There is nothing to download. Every patient stays one to four days and has three episodes of a fast heart rate and three
+of raised lactate. A fast heart rate alone is due to pain, raised lactate alone to exertion or a drug: both are
+harmless. Lactate that rises within hours after the heart rate is a sign of failing circulation, and such patients tend
+to deteriorate. All patients have the same number and height of episodes, so only events that coincide tell them apart,
+not how high a channel rises. Age and inflammation (CRP) add a little risk, and chance adds the rest: no model can be
+right about every patient.
 
 Nurses come more often while a patient looks ill. They take the heart rate on most visits and the temperature on some;
-blood is drawn then, minutes later or not at all, and not always for the same tests. Some results are lost (NaN). As
-visits crowd where spells meet, the means of a channel give away a part of the answer, as they would on a real ward.
+blood is drawn then, minutes later or not at all, and not always for the same tests. Some results are lost (NaN).
+Because visits are most frequent where episodes coincide, the mean of a channel reveals part of the outcome, as it would
+on a real ward.
 """
 
 from __future__ import annotations
@@ -24,20 +26,20 @@ Array = np.ndarray[Any, Any]
 
 
 class Ward(NamedTuple):
-    """What was observed, who deteriorated, and what was known on admission."""
+    """The observations, the outcomes, and what was known on admission."""
 
     table: pd.DataFrame  # patient, time, lab, value: one result per row
-    labels: pd.Series[int]  # 0 or 1 by patient
-    static: pd.DataFrame  # age, sex, unit by patient
+    labels: pd.Series[int]  # 0 or 1 per patient
+    static: pd.DataFrame  # age, sex, unit per patient
 
 
 class Lab(NamedTuple):
-    """One channel: where it lies in health, and how often it is measured."""
+    """One channel: its normal level, and how often it is measured."""
 
     level: float
-    between: float  # deviation between patients
-    within: float  # deviation between results of one patient
-    share: float  # of visits that measure it
+    between: float  # standard deviation between patients
+    within: float  # standard deviation between results of one patient
+    share: float  # share of visits that measure it
 
 
 LABS = {
@@ -59,28 +61,29 @@ SHORTEST, LONGEST = 24.0, 96.0  # hours
 STEP = 0.25  # hours; at most one visit in each
 CLOCK = np.arange(0.0, LONGEST, STEP)
 
-SPELLS = 3  # of a fast heart, and as many of raised lactate
-SPREAD = 3.0  # hours: deviation of the bell that a spell follows
+SPELLS = 3  # episodes of a fast heart rate, and as many of raised lactate
+SPREAD = 3.0  # hours: width of the bell curve of an episode
 LAG = 1.0  # hours by which lactate follows a failing heart
-HEIGHT = (0.6, 1.4)  # of a spell, in usual rises
+HEIGHT = (0.6, 1.4)  # height of an episode, relative to the usual rise
 HEART_RISE, LACTATE_RISE = 35.0, 2.4
 
-QUIET, BUSY = 0.25, 0.6  # visits per hour in health, and further ones at the height of each spell
-TOGETHER = 0.6  # share of visits at which blood is drawn with the bedside signs, not minutes later
+QUIET, BUSY = 0.25, 0.6  # visits per hour in health, and further ones at the peak of each episode
+TOGETHER = 0.6  # share of visits at which blood is drawn together with the bedside signs, not minutes later
 LOST = 0.03  # share of results
 FAILING = 0.4  # share of patients
 
 
 def toy_ward(patients: int = 600, seed: int = 0) -> Ward:
-    """Irregular, asynchronous results of patients, some of whom deteriorate.
+    """Simulate irregular, asynchronous results of patients, some of whom deteriorate.
 
     Args:
-        patients: how many, at least 1.
-        seed: the same one gives the same ward.
+        patients: number of patients, at least 1.
+        seed: random seed; the same seed gives the same ward.
 
     Returns:
-        `table` with columns patient, time, lab and value, sorted by patient and time; `labels`, 1 for who deteriorates;
-        `static` with age (some unknown), sex and unit. Labels and static are indexed by patient, in the same order.
+        `table` with columns patient, time, lab and value, sorted by patient and time; `labels`, 1 for patients who
+        deteriorate; `static` with age (sometimes missing), sex and unit. Labels and static are indexed by patient, in
+        the same order.
 
     Example:
         >>> ward = toy_ward(patients=3)
@@ -92,7 +95,7 @@ def toy_ward(patients: int = 600, seed: int = 0) -> Ward:
     if patients < 1:
         raise ValueError(f"patients must be at least 1; got {patients}.")
     rng = np.random.RandomState(seed)
-    width = max(4, len(str(patients - 1)))  # so that names sort as they were drawn
+    width = max(4, len(str(patients - 1)))  # so that names sort in the order in which they were drawn
     names = pd.Index([f"p{i:0{width}d}" for i in range(patients)], name="patient")
 
     failing = rng.rand(patients) < FAILING
@@ -119,10 +122,10 @@ def toy_ward(patients: int = 600, seed: int = 0) -> Ward:
 
 
 def _spells(rng: np.random.RandomState, stay: Array, failing: Array) -> tuple[Array, Array]:
-    """How fast the heart is and how high lactate, in usual rises, at every step: (P,), (P,) -> (P, T), (P, T).
+    """Rise of heart rate and lactate, relative to the usual one, at every step: (P,), (P,) -> (P, T), (P, T).
 
-    A stay has a part of equal length for each spell. If the heart fails, lactate follows it; if not, one of the two
-    comes early in the part and the other late.
+    A stay is divided into one part per episode, of equal length. If the heart fails, lactate follows it; if not, one of
+    the two rises early in the part and the other late.
     """
     shape = len(stay), SPELLS
     early, late = (middle + rng.uniform(-0.1, 0.1, shape) for middle in (0.25, 0.75))
@@ -135,17 +138,17 @@ def _spells(rng: np.random.RandomState, stay: Array, failing: Array) -> tuple[Ar
 
 
 def _bells(centres: Array, heights: Array) -> Array:
-    """The sum of a patient's bells at every step: (P, S), (P, S) -> (P, T)."""
+    """The sum of a patient's bell curves at every step: (P, S), (P, S) -> (P, T)."""
     bells = np.exp(-0.5 * ((CLOCK - centres[:, :, None]) / SPREAD) ** 2)
     return np.asarray((heights[:, :, None] * bells).sum(axis=1))
 
 
 def _results(rng: np.random.RandomState, stay: Array, level: Array, fast: Array, acid: Array) -> pd.DataFrame:
-    """One result per row: number of the patient, time, lab and value, sorted by patient and time."""
+    """A table with one result per row: number of the patient, time, lab and value, sorted by patient and time."""
     import pandas as pd
 
     visited = rng.rand(*fast.shape) < STEP * (QUIET + BUSY * (fast + acid))
-    number, step = np.nonzero(visited & (stay[:, None] > CLOCK))  # (V,) whose visit, and when
+    number, step = np.nonzero(visited & (stay[:, None] > CLOCK))  # (V,) patient and time of each visit
     shape = len(number), len(LABS)
 
     values = level[number] + WITHIN * rng.randn(*shape)
@@ -155,7 +158,7 @@ def _results(rng: np.random.RandomState, stay: Array, level: Array, fast: Array,
     values = np.maximum(values, 0.1).round(2)
     values[rng.rand(*shape) < LOST] = np.nan
 
-    # Bedside in the first half of the step and blood then or in the second: no lab has two results at one time.
+    # Bedside signs in the first half of the step, blood then or in the second: no lab has two results at one time.
     bedside, later = step + rng.rand(2, len(number)) / 2
     blood = np.where(rng.rand(len(number)) < TOGETHER, bedside, later + 0.5)
     minutes = rng.randint(0, 365 * 24 * 60, len(stay))

@@ -1,7 +1,7 @@
-"""Answers of web servers, as long as they come: the only file that opens connections.
+"""Responses of web servers, at a minimum rate: the only file that opens connections.
 
-The timeout of a socket counts from byte to byte, so a server that sends one now and then would keep us waiting for
-ever. Here headers and body alike must come at a rate, and a redirect leads to the web or nowhere.
+The timeout of a socket counts from byte to byte, so a server that sends a byte now and then would keep us waiting for
+ever. Here, headers and body must both arrive at a minimum rate, and redirects must lead to an http or https address.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import IO, Any, cast
 
 from lformer.data.files import DataError
 
-Response = HTTPResponse  # what `open_url` returns, for those who read it and open nothing themselves
+Response = HTTPResponse  # the type that `open_url` returns, for modules that open nothing themselves
 
 TIMEOUT = 30.0  # seconds without a byte
-WINDOW = 30.0  # seconds over which the rate is taken
-SLOWEST = 2**15  # bytes in that time; who sends fewer is given up
+WINDOW = 30.0  # seconds over which the rate is measured
+SLOWEST = 2**15  # bytes in that time; a slower server is given up
 LARGEST_HEAD = 2**20  # bytes before the body
 
 
 class NoAnswer(Exception):
-    """The file did not come, or not to its end; asking again may help."""
+    """The file did not arrive completely; another attempt may help."""
 
 
 def open_url(url: str, headers: Mapping[str, str]) -> HTTPResponse:
-    """The answer of a server once its headers are there. A refusal is an HTTPError."""
+    """The response of a server once its headers have arrived. A refusal raises an HTTPError."""
     _check_scheme(url)
     with _network():
         request = urllib.request.Request(url, headers={"User-Agent": "lformer", **headers})
@@ -39,7 +39,7 @@ def open_url(url: str, headers: Mapping[str, str]) -> HTTPResponse:
 
 
 def read(response: HTTPResponse, size: int) -> bytes:
-    """Some bytes of the body, as soon as there are any; none at its end."""
+    """Read some bytes of the body, as soon as there are any; b"" at its end."""
     with _network():
         return response.read1(size)
 
@@ -55,27 +55,27 @@ def _network() -> Iterator[None]:
 
 
 def in_words(said: object) -> str:
-    """What a server says of itself, as part of a message: one short line without control characters."""
+    """Text from a server as part of a message: one short line without control characters."""
     text = " ".join(str(said).split())[:200]
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def _check_scheme(url: str) -> None:
     if not url.lower().startswith(("https://", "http://")):
-        raise DataError(f"only http and https are downloaded; got {in_words(url)}.")
+        raise DataError(f"only http and https addresses are supported; got {in_words(url)}.")
 
 
 class _Paced(io.RawIOBase):
-    """What comes from a socket, if it comes fast enough.
+    """The bytes from a socket, provided that they arrive fast enough.
 
     Attributes:
-        head: whether it is still the head of the answer, which may not be without end.
+        head: whether the headers of the response are still being read, whose size is limited.
     """
 
     def __init__(self, source: io.RawIOBase) -> None:
         self._source = source
-        self._since = 0.0  # begin of the window; 0 before the first byte
-        self._count = 0  # bytes in it
+        self._since = 0.0  # start of the window; 0 before the first byte
+        self._count = 0  # bytes in the window
         self._total = 0
         self.head = True
 
@@ -89,10 +89,10 @@ class _Paced(io.RawIOBase):
         self._count += count
         self._total += count
         if self.head and self._total > LARGEST_HEAD:
-            raise OSError("the headers of the answer do not end")
+            raise OSError("the headers of the response do not end")
         if count and now - self._since > WINDOW:
             if self._count < SLOWEST:
-                raise TimeoutError(f"only {self._count:,} bytes came in {now - self._since:.0f} seconds")
+                raise TimeoutError(f"only {self._count:,} bytes arrived in {now - self._since:.0f} seconds")
             self._since, self._count = now, 0
         return count
 
@@ -135,5 +135,5 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> urllib.request.Request | None:
         _check_scheme(newurl)
-        fp.close()  # else its body would be read to the end, which may never come
+        fp.close()  # otherwise its body would be read to the end, which may never come
         return super().redirect_request(req, fp, code, msg, headers, newurl)

@@ -1,4 +1,4 @@
-"""The data doctor: would training on this table work, and what is odd about it? In words, figures and a page."""
+"""The data doctor: checks whether training on a table would work, and what is odd about it; writes a report."""
 
 from lformer.doctor.checks import examine
 from lformer.doctor.files import read_table

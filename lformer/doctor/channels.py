@@ -1,4 +1,4 @@
-"""Channels: a table of what they hold, and questions about them."""
+"""Checks of channels, and a table that describes each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def channel_table(records: Records, layout: Layout) -> pd.DataFrame:
 
 
 def no_channels() -> pd.DataFrame:
-    """The table of a table that could not be read."""
+    """The empty table of channels, for a table that could not be read."""
     return pd.DataFrame(columns=list(COLUMNS))
 
 
@@ -40,7 +40,7 @@ def _describe(channel: Channel, layout: Layout, duration: float) -> dict[str, ob
     row = layout.row_of[channel.rows]
     seen = distinct(row[row >= 0])
     low, q1, median, q3, high = np.quantile(values, (0, 0.25, 0.5, 0.75, 1)) if n else (nan,) * 5
-    spread = (q3 - q1) / 1.349 if n else nan  # what the quartiles of a normal distribution say of its deviation
+    spread = (q3 - q1) / 1.349 if n else nan  # the standard deviation, if the distribution is normal
     if spread == 0:
         spread = float(values.std())
     wild = np.abs(values - median) > WILD * spread if n and spread > 0 else np.zeros(n, bool)
@@ -69,9 +69,9 @@ def _rarely_observed(records: Records, channels: pd.DataFrame, marks: Marks) -> 
         shown = _named(channels, rare, lambda c: f"{c['channel']} ({counted(c['observations'], 'value')})")
         yield Finding(
             "warning", "Channels almost never observed",
-            f"{counted(int(rare.sum()), 'channel')} in fewer than {percent(RARE)} of the rows or with fewer than "
-            f"{FEW} values: {shown}.",
-            "Leave them out unless a single value is worth knowing.",
+            f"{counted(int(rare.sum()), 'channel')} observed in fewer than {percent(RARE)} of the rows or with fewer "
+            f"than {FEW} values: {shown}.",
+            "Leave them out, unless even a single value is informative.",
         )  # fmt: skip
 
 
@@ -82,9 +82,9 @@ def _scales(records: Records, channels: pd.DataFrame, marks: Marks) -> Iterator[
         wide, narrow = channels.loc[spread.idxmax()], channels.loc[spread.idxmin()]
         yield Finding(
             "warning", "Channels on very different scales",
-            f"Channel {wide['channel']} spreads over {number(wide['spread'])}, {narrow['channel']} over "
+            f"Channel {wide['channel']} has a spread of {number(wide['spread'])}, channel {narrow['channel']} one of "
             f"{number(narrow['spread'])}: a ratio of {number(wide['spread'] / narrow['spread'])}.",
-            "Scale each channel by statistics of the training part, or the first will drown the second.",
+            "Scale each channel by statistics of the training set, or the first will dominate the second.",
         )  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def _marked(records: Records, channels: pd.DataFrame, marks: Marks) -> Iterator[
 
 
 def _outliers(records: Records, channels: pd.DataFrame, marks: Marks) -> Iterator[Finding]:
-    """Values far from the median that are no marks: those have a finding of their own."""
+    """Values far from the median, except marks for missing values, which have a finding of their own."""
     found = {}
     for i in np.flatnonzero(channels["outliers"].to_numpy() > 0):
         channel, about = records.channels[i], channels.iloc[i]
@@ -115,12 +115,12 @@ def _outliers(records: Records, channels: pd.DataFrame, marks: Marks) -> Iterato
             "warning", "Extreme outliers",
             f"{counted(sum(map(len, found.values())), 'value')} in {counted(len(found), 'channel')} more than {WILD:g} "
             f"robust standard deviations from the median: {listed(shown, len(found))}.",
-            "Check units and codes such as -999 for missing, which should be NaN; clip what is real.",
+            "Check their units, replace codes for missing values such as -999 with NaN, and clip values that are real.",
         )  # fmt: skip
 
 
 def _worst(records: Records, channel: Channel, wild: Array, about: pd.Series[Any]) -> str:
-    """The most extreme value of a channel, or the one that most of its outliers share."""
+    """Describe the most extreme value of a channel, or the one that most of its outliers share."""
     value, times = np.unique(channel.values[wild], return_counts=True)
     often = int(times.argmax())
     if times[often] > 1 and 2 * times[often] >= len(wild):

@@ -1,4 +1,4 @@
-"""`examine`: read a table as far as it can be read, ask every question, and try to build the panel."""
+"""`examine`: read a table as far as possible, run every check, and try to build the panel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lformer.panel.core import OnDuplicate
 from lformer.panel.long import check_names
 
 REFUSED = "Training refuses the table"
-TRIAL = 2 * 10**8  # cells of a panel that is built to see whether it can be
+TRIAL = 2 * 10**8  # largest number of cells of a panel that is built as a trial
 
 
 def examine(
@@ -35,19 +35,19 @@ def examine(
     on_duplicate: OnDuplicate = "error",
     trial: Callable[[], Panel] | None = None,
 ) -> Report:
-    """Look at a table as `Panel.from_long` would take it, and say whether training would work.
+    """Check a table as `Panel.from_long` would read it, and report whether training would work.
 
     Args:
         table: the observations, in any order.
-        id: column that says whose observation it is.
-        time: column of stamps.
-        channel: column that says what was observed; None if each channel has a column of its own.
-        value: column of the values; without `channel`, the columns of the channels, all others if None.
+        id: column with the id of each row's series.
+        time: column with the time stamps.
+        channel: column with the channel names; None if each channel has a column of its own.
+        value: column with the values; without `channel`, the columns of the channels, and None stands for all others.
         missing_values: numbers that stand for missing values, as in `Panel.from_long`.
-        batch_size: series per batch, for the cost of padding.
-        on_duplicate: what training would do with the same (id, time, channel) twice, as in `Panel.from_long`.
-        trial: what training would begin with, and the panel that comes of it; `Panel.from_long` if None. It is tried if
-            nothing else speaks against the table, and an error is a finding.
+        batch_size: series per batch, to estimate the amount of padding.
+        on_duplicate: how training would resolve duplicates of (id, time, channel), as in `Panel.from_long`.
+        trial: function that does what training starts with and returns the panel; `Panel.from_long` if None. It is
+            called if no other check finds an error, and an exception becomes a finding.
 
     Example:
         >>> table = pd.DataFrame({"who": ["a", "a", "b"], "t": [0.0, 0.7, 0.2], "x": [1.0, float("inf"), 2.0]})
@@ -87,7 +87,7 @@ def examine(
 
 
 def _trial(build: Callable[[], Panel]) -> Iterator[Finding]:
-    """The proof: whatever else a panel may refuse; and what only its rows can tell."""
+    """Build the panel: reports any other reason to refuse the table, and what only its rows reveal."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -112,7 +112,7 @@ def _figures(records: Records, layout: Layout, about: pd.DataFrame, batch_size: 
         "observed_share": 1 - float(about["missing"].mean()),
         "duration_total": float(layout.durations().sum()),
         "batch_size": batch_size,
-        "panel_bytes": 5 * cells + 8 * len(layout.source),  # float32 and a mask, and the times
+        "panel_bytes": 5 * cells + 8 * len(layout.source),  # float32 values, booleans and times
     }
     if len(lengths):
         for name, q in (("min", 0), ("median", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1)):

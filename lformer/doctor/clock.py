@@ -1,4 +1,4 @@
-"""Stamps of any kind, text too, and what keeps a panel from taking them."""
+"""Time stamps of any type, including text, and why a panel would refuse them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from lformer.panel.stamps import as_stamps, missing
 
 
 def read_clock(column: pd.Series[Any], time: str) -> tuple[Array, list[Finding]]:
-    """(R,) stamps as a panel takes them, NaN or NaT where they cannot be read, and why it would not take them."""
+    """(R,) time stamps as a panel stores them, NaN or NaT where they are unreadable, and why it would refuse them."""
     try:
         return as_stamps(column, f"column {time!r}"), []
     except ValueError as error:
-        advice = "Subtract the first stamp from all of them, or use a larger unit."
+        advice = "Subtract the first time stamp from all of them, or use a larger unit."
         return column.to_numpy(np.float64, na_value=np.nan), [Finding("error", "Stamps too large", str(error), advice)]
     except TypeError:
         pass
@@ -45,7 +45,7 @@ def read_clock(column: pd.Series[Any], time: str) -> tuple[Array, list[Finding]]
             Finding(
                 "error", "Unreadable time stamps",
                 f"{counted(len(strange), 'stamp')} of column {time!r} cannot be read as {kind}: {where}.",
-                "Correct or drop them. Stamps of another form than ISO 8601 need their format: "
+                "Correct or drop them. Time stamps that are not ISO 8601 need their format: "
                 f'pandas.to_datetime(table[{time!r}], format="%d.%m.%Y %H:%M").',
                 about_stamps(column.iloc[r] for r in strange),
             ),
@@ -65,7 +65,7 @@ def read_clock(column: pd.Series[Any], time: str) -> tuple[Array, list[Finding]]
 
 
 def _zones(text: pd.Series[Any], time: str) -> list[Finding]:
-    """Mixed time zones among stamps that can be read."""
+    """Mixed time zones among the readable time stamps."""
     zone = text.str.extract(OFFSET, expand=False).fillna("none").replace("Z", "+00:00")
     kinds = zone.value_counts()
     if len(kinds) < 2:
@@ -75,9 +75,9 @@ def _zones(text: pd.Series[Any], time: str) -> list[Finding]:
         f"({text[zone == kind].iloc[0]})"
         for kind, n in kinds[: SHOWN + 1].items()
     ]
-    advice = f"One clock for all: table[{time!r}] = pandas.to_datetime(table[{time!r}], utc=True)."
+    advice = f"Convert all of them to UTC: table[{time!r}] = pandas.to_datetime(table[{time!r}], utc=True)."
     if "none" in kinds:
-        advice += " It takes a stamp without a zone for UTC: if that is wrong, give those their zone first."
+        advice += " Time stamps without a zone are taken as UTC; if that is wrong, give them their zone first."
     return [
         Finding(
             "error",

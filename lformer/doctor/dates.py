@@ -1,4 +1,4 @@
-"""Stamps of a file into numbers, dates or durations, as their form says."""
+"""Time stamps of a file as numbers, dates or durations, according to its form."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from lformer.doctor.words import SHOWN, counted, listed
 from lformer.panel.stamps import as_stamps, stored_zone
 from lformer.panel.zones import read_zone
 
-OFFSET = r"(Z|[+-]\d{2}:?\d{2})$"  # how a stamp of ISO 8601 ends if it knows its zone
+OFFSET = r"(Z|[+-]\d{2}:?\d{2})$"  # the end of an ISO 8601 time stamp with an offset
 EXCEL = "1899-12-30"  # day 0 of spreadsheets, which count a 29 February 1900
 
 
 def read_stamps(column: pd.Series[Any], form: Form, place: str) -> pd.Series[Any]:
-    """Stamps as their form says; text that cannot be read without a format stays text.
+    """Read time stamps according to a form; text that cannot be read without a format stays text.
 
     Args:
-        column: as it was read.
-        form: its `time_format` and `time_zone` count.
-        place: what to call the column in an error.
+        column: the column as read from the file.
+        form: its `time_format` and `time_zone` are used.
+        place: name of the column in errors.
     """
-    if getattr(column.dtype, "kind", "O") in "mM":  # of a file that knows types
+    if getattr(column.dtype, "kind", "O") in "mM":  # the file format has types
         stamps = column
     elif form.time_format is None:
         stamps = _iso(column, form.time_zone, place) if is_text(column) else column
@@ -38,15 +38,15 @@ def read_stamps(column: pd.Series[Any], form: Form, place: str) -> pd.Series[Any
 
 
 def is_text(column: pd.Series[Any]) -> bool:
-    """Text, or Python objects of any kind."""
+    """Whether a column holds text, or Python objects of any kind."""
     return pd.api.types.is_object_dtype(column.dtype) or pd.api.types.is_string_dtype(column.dtype)
 
 
 def _iso(column: pd.Series[Any], zone: str | None, place: str) -> pd.Series[Any]:
-    """ISO 8601 text as dates, or the text if any of it cannot be read, or zones differ and none was chosen."""
+    """ISO 8601 text as dates; stays text if any of it cannot be read, or if zones differ and none was chosen."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # older pandas only warns of mixed zones
+            warnings.simplefilter("error")  # older versions of pandas only warn about mixed zones
             parsed = pd.to_datetime(column, format="ISO8601")
     except (ValueError, TypeError, Warning):
         return column if zone is None else _mixed(column, zone, place)
@@ -54,7 +54,7 @@ def _iso(column: pd.Series[Any], zone: str | None, place: str) -> pd.Series[Any]
 
 
 def _mixed(column: pd.Series[Any], zone: str, place: str) -> pd.Series[Any]:
-    """ISO 8601 text, some of it with an offset, as dates of one zone; the text if any of it cannot be read."""
+    """ISO 8601 text, some of it with an offset, as dates in one zone; stays text if any of it cannot be read."""
     text = column.astype("string")
     aware = text.str.extract(OFFSET, expand=False).notna().to_numpy(bool)
     try:
@@ -69,7 +69,7 @@ def _mixed(column: pd.Series[Any], zone: str, place: str) -> pd.Series[Any]:
 
 
 def _formatted(column: pd.Series[Any], form: str, place: str) -> pd.Series[Any]:
-    """Stamps of a given format; the first that does not have it are named."""
+    """Time stamps in a given format; an error names the first that do not have it."""
     stamps: pd.Series[Any]
     if form == "duration":
         stamps = pd.to_timedelta(column.astype("string"), errors="coerce")
@@ -84,12 +84,12 @@ def _formatted(column: pd.Series[Any], form: str, place: str) -> pd.Series[Any]:
     if (strange := stamps.isna() & column.notna()).any():
         rows = column[strange]
         where = listed((f"row {row} holds {shown(one)}" for row, one in rows[:SHOWN].items()), len(rows))
-        raise ValueError(f"{place}: {counted(len(rows), 'stamp')} cannot be read by --time-format {form}: {where}.")
+        raise ValueError(f"{place}: {counted(len(rows), 'stamp')} cannot be read with --time-format {form}: {where}.")
     return stamps
 
 
 def _in_zone(stamps: pd.Series[Any], zone: str, place: str) -> pd.Series[Any]:
-    """Dates on the wall of a zone, or converted to it."""
+    """Dates taken as local time in a zone, or converted to it if they have a zone."""
     if stored_zone(stamps) is not None:
         return stamps.dt.tz_convert(read_zone(zone))
     local = stamps.dt.tz_localize(read_zone(zone), ambiguous="NaT", nonexistent="NaT")
@@ -97,7 +97,7 @@ def _in_zone(stamps: pd.Series[Any], zone: str, place: str) -> pd.Series[Any]:
         rows = stamps[lost]
         where = listed((f"row {row} holds {one}" for row, one in rows[:SHOWN].items()), len(rows))
         raise ValueError(
-            f"{place}: {counted(len(rows), 'stamp')} happened twice or never in --time-zone {zone}, as its clocks "
-            f"changed: {where}. Write those with their offset, such as +01:00."
+            f"{place}: {counted(len(rows), 'time stamp')} occurred twice or never in --time-zone {zone}, because of a "
+            f"clock change: {where}. Write them with their offset, such as +01:00."
         )
     return local

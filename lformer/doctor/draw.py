@@ -1,4 +1,4 @@
-"""The pictures of the report, drawn as SVG; colours come from the page, so they suit light and dark."""
+"""The figures of the report as SVG; colours come from the page, so they suit light and dark mode."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SPANS = (
     365 * 86400.0, 3650 * 86400.0,
 )  # fmt: skip
 NAMES = {"d": "days", "h": "hours", "min": "minutes", "s": "seconds"}
-BARS = 24  # channels in the picture
+BARS = 24  # channels in the figure
 
 
 # -- timeline
 
 
 def timeline(sketch: Sketch, unit: str) -> str:
-    """When which channel of which series was observed."""
+    """When each channel of each series was observed."""
     left, right = 118.0, 700.0
     lane = max(18.0, 7 + 3 * len(sketch.legend))
     legend, top = _legend(sketch.legend, left, 760.0)
@@ -52,12 +52,12 @@ def timeline(sketch: Sketch, unit: str) -> str:
 
 
 def _offset(colour: int, colours: int, lane: float) -> float:
-    """Channels lie a little above and below one another in their lane."""
+    """Vertical offset of a channel in its lane, so that channels do not cover one another."""
     return 0.0 if colours == 1 else (lane - 7) * (colour / (colours - 1) - 0.5)
 
 
 def _dots(places: Array, left: float, step: float, y: float) -> str:
-    """A stroke for each run of neighbouring places; a run of one is a dot, thanks to the round ends."""
+    """A stroke for each run of neighbouring places; its round ends make a run of one a dot."""
     breaks = np.flatnonzero(np.diff(places) > 1)
     begins = places[np.append(0, breaks + 1)]
     ends = places[np.append(breaks, len(places) - 1)]
@@ -67,7 +67,7 @@ def _dots(places: Array, left: float, step: float, y: float) -> str:
 
 
 def _legend(names: Sequence[str], left: float, right: float) -> tuple[str, float]:
-    """Coloured dots with names, in as many lines as they need, and where the picture may begin."""
+    """Coloured dots with names, in as many lines as needed, and the vertical position below them."""
     parts, x, y = [], left, 12.0
     for k, name in enumerate(names):
         name = short(name, 22)
@@ -83,7 +83,7 @@ def _legend(names: Sequence[str], left: float, right: float) -> tuple[str, float
 
 
 def gap_histogram(sketch: Sketch, figures: dict[str, float], unit: str) -> str:
-    """Gaps, both axes logarithmic, so that a single huge one is seen."""
+    """Histogram of the gaps with logarithmic axes, so that a single huge gap is visible."""
     edges, counts = sketch.gaps
     if not len(edges):
         return ""
@@ -121,7 +121,7 @@ def gap_histogram(sketch: Sketch, figures: dict[str, float], unit: str) -> str:
 
 
 def _log_ticks(low: float, high: float, unit: str) -> list[float]:
-    """Where to write on a logarithmic axis: spans of a clock, powers of ten, or round numbers if it is short."""
+    """Ticks of a logarithmic axis: common time spans, powers of ten, or round numbers if the axis is short."""
     if unit == "s":
         found = [s for s in SPANS if low <= s <= high]
     else:
@@ -133,7 +133,7 @@ def _log_ticks(low: float, high: float, unit: str) -> list[float]:
 
 
 def length_histogram(sketch: Sketch) -> str:
-    """Lengths of the series."""
+    """Histogram of the lengths of the series."""
     edges, counts = sketch.lengths
     left, right, top, bottom = 44.0, 372.0, 40.0, 190.0
     ceiling = float(counts.max())
@@ -164,7 +164,7 @@ def length_histogram(sketch: Sketch) -> str:
 
 
 def padding_bars(figures: dict[str, float]) -> str:
-    """What share of a padded batch holds rows, drawn at random and by length."""
+    """Share of rows and of padding in batches drawn at random and by length."""
     left, right = 150.0, 640.0
     parts = []
     for i, (name, words) in enumerate((("padding_random", "random batches"), ("padding_by_length", "similar length"))):
@@ -183,7 +183,7 @@ def padding_bars(figures: dict[str, float]) -> str:
 
 
 def channel_bars(report: Report) -> str:
-    """How often each channel was observed: bars of the share of rows, and rates in words."""
+    """How often each channel was observed: bars with the share of rows, labelled with rates."""
     factor, per = report.rate_unit()
     chosen = report.channels.sort_values("missing", kind="stable").head(BARS)
     left, right, lane = 150.0, 560.0, 22.0

@@ -1,4 +1,4 @@
-"""From a file to a table."""
+"""Read a file into a table."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ NA = (
     "", "NA", "N/A", "n/a", "<NA>", "#N/A", "#N/A N/A", "#NA", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None",
     "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN",
 )  # fmt: skip
-SEPARATORS = ";\t|,"  # that a file may have
-UNNAMED = "Unnamed: "  # what a column without a name is called, with its place
+SEPARATORS = ";\t|,"  # that are recognised in a file
+UNNAMED = "Unnamed: "  # name of a column without one, followed by its position
 
 
 def read_table(
     path: str | Path, *, id: str | None = None, time: str | None = None, channel: str | None = None, form: Form = PLAIN
 ) -> pd.DataFrame:
-    """A table from a file of text, lines of JSON, or Parquet; its suffix tells which.
+    """Read a table from a text file, JSON lines or Parquet, depending on the suffix of the file.
 
     Args:
-        path: of the file. Rows of text are called by the number of their line.
-        id: the column of ids: text, unless `form` says otherwise. Only an empty cell is missing in it, not NA or null.
-        time: the column of stamps, read as `form` says. It stays text if a stamp cannot be read or their time zones
-            differ, and `examine` then says which.
-        channel: the column of channels, whose names are text likewise.
-        form: how the file is written.
+        path: path of the file. Rows of text are labelled with their line numbers.
+        id: column with the ids: text, unless `form` says otherwise. Only an empty cell is missing, not NA or null.
+        time: column with the time stamps, read according to `form`. It stays text if one cannot be read or if their
+            time zones differ; `examine` reports which.
+        channel: column with the channel names, which are also text.
+        form: format of the file.
     """
     path = Path(path)
     if not is_known(path):
@@ -65,7 +65,7 @@ def read_table(
 
 
 def is_known(path: Path) -> bool:
-    """Whether a file can be read, or written, by its suffix."""
+    """Whether the suffix of a file is one that can be read and written."""
     return path.name.lower().endswith(SUFFIXES)
 
 
@@ -90,7 +90,7 @@ def _text(path: Path, named: Sequence[str], time: str | None, form: Form) -> pd.
     try:
         table = _parsed(path, options, as_text, form)
         table.index, places = _line_numbers(path, above, len(table), options, form)
-        if (blank := _blank(table)).any():  # they are left out before types are chosen: whole numbers stay whole
+        if (blank := _blank(table)).any():  # left out before types are inferred, so that whole numbers stay whole
             kept = table.index[~blank]
             table = _parsed(path, options | {"skiprows": [*range(above), *places[blank]]}, as_text, form)
             table.index = kept
@@ -102,7 +102,7 @@ def _text(path: Path, named: Sequence[str], time: str | None, form: Form) -> pd.
 
 
 def _parsed(path: Path, options: dict[str, Any], as_text: Sequence[str], form: Form) -> pd.DataFrame:
-    """The table, unless a row has a cell for which there is no column; separators at the end of rows are no cells."""
+    """The table; an error if a row has more cells than columns. Trailing separators do not count as cells."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         try:
@@ -112,14 +112,14 @@ def _parsed(path: Path, options: dict[str, Any], as_text: Sequence[str], form: F
                 raise ValueError(wide) from None
             warnings.simplefilter("ignore", pd.errors.ParserWarning)
             table = pd.read_csv(path, **options)
-        for name in as_text:  # a column that holds any text is text as it is written; one of numbers is read again
+        for name in as_text:  # a column with any text already is text as written; one of numbers is read again
             if not is_text(table[name]):
                 table[name] = pd.read_csv(path, **options, usecols=[name], dtype=str)[name]
     return table
 
 
 def _encoding(form: Form) -> str:
-    """UTF-8 may begin with a mark of its own, which belongs to no name."""
+    """The encoding, where UTF-8 may begin with a byte order mark, which is not part of the first name."""
     return "utf-8-sig" if form.encoding.lower().replace("_", "-") in ("utf-8", "utf8") else form.encoding
 
 
@@ -129,7 +129,7 @@ def _open(path: Path, form: Form) -> TextIO:
 
 
 def _header(path: Path, sep: str, form: Form) -> tuple[int, list[str]]:
-    """How many blank lines come first, and the cells of the next one."""
+    """The number of blank lines at the top, and the cells of the first line after them."""
     try:
         with _open(path, form) as lines:
             for above, line in enumerate(lines):
@@ -143,7 +143,7 @@ def _header(path: Path, sep: str, form: Form) -> tuple[int, list[str]]:
 
 
 def _without_counters(table: pd.DataFrame) -> pd.DataFrame:
-    """Without columns that have no name and hold nothing, or count the rows as pandas does when it writes its index."""
+    """The table without unnamed columns that are empty or count the rows, as an index written by pandas does."""
     surplus = [
         name
         for i, name in enumerate(table.columns)
@@ -154,7 +154,7 @@ def _without_counters(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _blank(table: pd.DataFrame) -> Array:
-    """(R,) bool, rows of separators alone, as spreadsheets write below a table."""
+    """(R,) bool, True for rows of separators alone, as spreadsheets write them below a table."""
     blank: Array = table.iloc[:, 0].isna().to_numpy(copy=True)
     if blank.any():
         blank[blank] = table[blank].isna().all(axis=1)
@@ -162,9 +162,9 @@ def _blank(table: pd.DataFrame) -> Array:
 
 
 def _line_numbers(path: Path, above: int, rows: int, options: dict[str, Any], form: Form) -> tuple[pd.Index, Array]:
-    """The line on which each row begins, as an editor counts; and its place among all rows, blank ones too, from 0.
+    """The number of the line on which each row begins, from 1; and its place among all rows, even blank ones, from 0.
 
-    They are looked up only if some lines are blank, or some rows have several.
+    They are looked up only if some lines are blank, or some rows span several lines.
     """
     plain = pd.RangeIndex(above + 2, above + 2 + rows)
     opened: Any = gzip.open if path.name.lower().endswith(".gz") else open
@@ -205,7 +205,7 @@ def _undecoded(path: Path, form: Form, error: Exception) -> str:
 
 
 def _unparsed(path: Path, options: dict[str, Any], form: Form, error: str) -> str:
-    """What a parser that gave up may have met."""
+    """A likely reason why a file could not be parsed."""
     if "EOF inside string" in error:
         line = _open_quote(path, form)
         return f'{path}, row {line}: a quotation mark (") is opened and never closed. Close it, or write it twice.'
@@ -214,7 +214,7 @@ def _unparsed(path: Path, options: dict[str, Any], form: Form, error: str) -> st
 
 
 def _open_quote(path: Path, form: Form) -> int:
-    """The last line up to which all quotation marks are closed, and one more."""
+    """The line on which the quotation mark that is never closed was opened."""
     open_at, inside = 1, False
     with _open(path, form) as lines:
         for number, line in enumerate(lines, 1):
@@ -225,7 +225,7 @@ def _open_quote(path: Path, form: Form) -> int:
 
 
 def _too_wide(path: Path, options: dict[str, Any], form: Form) -> str:
-    """What to say of the first row with more cells than there are names; nothing if there is none."""
+    """Error message for the first row with more cells than there are names; "" if there is none."""
     sep, names = options["sep"], options["names"]
     if other := separator_of(names):
         return f"{path} has a single column, {names[0]!r}. {use_separator(other)}"
@@ -248,14 +248,14 @@ def _spelt(sep: str) -> str:
 
 
 def separator_of(names: Sequence[Any]) -> str | None:
-    """What seems to separate the cells of a text file that was read as a single column; None if nothing does."""
+    """The likely separator of a text file that was read as a single column; None if there is none."""
     if len(names) != 1:
         return None
     return max((sep for sep in SEPARATORS if sep in str(names[0])), key=str(names[0]).count, default=None)
 
 
 def use_separator(sep: str) -> str:
-    """What to do about it."""
+    """Advice to use another separator."""
     comma = ", and --decimal , if numbers have a decimal comma" if sep == ";" else ""
     written = repr(sep) if sep != "\t" else "'\\t', or call the file .tsv"
     return f"Its cells seem to be separated by {_spelt(sep)}: give --sep {written}{comma}."
@@ -265,7 +265,7 @@ def use_separator(sep: str) -> str:
 
 
 def _lines(path: Path, form: Form) -> pd.DataFrame:
-    """An object of JSON on each line."""
+    """A table with a JSON object on each line."""
     rows: dict[int, dict[str, Any]] = {}
     try:
         with _open(path, form) as lines:
@@ -273,13 +273,13 @@ def _lines(path: Path, form: Form) -> pd.DataFrame:
                 if line.strip():
                     rows[number] = json.loads(line)
                     if not isinstance(rows[number], dict):
-                        raise ValueError("it is no object")
+                        raise ValueError("it is not an object")
     except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
         raise ValueError(_undecoded(path, form, error)) from error
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}, row {number} cannot be read as an object of JSON: {error}.") from error
     if not rows:
-        raise ValueError(f"{path} is empty; expected one object of JSON on each line.")
+        raise ValueError(f"{path} is empty; expected one JSON object per line.")
     return pd.DataFrame(list(rows.values()), index=list(rows))
 
 

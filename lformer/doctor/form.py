@@ -1,4 +1,4 @@
-"""How a table is written in a file: what the file itself does not say."""
+"""The format of a table in a file, as far as the file does not describe it itself."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from typing import Literal
 
 from lformer.panel.zones import read_zone
 
-UNIX = {f"unix-{unit}": unit for unit in ("s", "ms", "us", "ns")}  # time since 1970, which pandas reads by its unit
-WORDS = ("duration", "excel", *UNIX)  # formats of stamps that have a name
+UNIX = {f"unix-{unit}": unit for unit in ("s", "ms", "us", "ns")}  # time since 1970, by the unit's name in pandas
+WORDS = ("duration", "excel", *UNIX)  # formats of time stamps that have a name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """How a table is written; each is also an option of the commands that read tables.
+    """The format of a table; each attribute is also an option of the commands that read tables.
 
     Attributes:
-        sep: what separates two cells of a text file; None takes a comma, or a tab for .tsv.
-        decimal: the decimal mark of numbers in text.
-        thousands: what separates their thousands.
-        encoding: of the text.
-        time_format: of the stamps: as `strptime` has it, "duration", "excel" for the day numbers of spreadsheets, or
-            "unix-s", "unix-ms", "unix-us", "unix-ns" for time since 1970. None takes numbers, and ISO 8601.
-        time_zone: stamps without an offset are on the wall of this zone, those with one are converted to it.
-        id_type: "text" leaves ids as they are written: 007 is not 7. "int" reads them as whole numbers.
-        missing_text: cells that stand for a missing value, besides an empty cell, NA, NaN, null and the like.
+        sep: separator between the cells of a text file; None is a comma, or a tab for .tsv.
+        decimal: decimal mark of numbers in text.
+        thousands: thousands separator of numbers in text.
+        encoding: encoding of the text.
+        time_format: format of the time stamps: as for `strptime`, "duration", "excel" for the day numbers of
+            spreadsheets, or "unix-s", "unix-ms", "unix-us", "unix-ns" for time since 1970. None reads numbers and
+            ISO 8601.
+        time_zone: time stamps without an offset are local time in this zone, those with one are converted to it.
+        id_type: "text" keeps ids as written: 007 is not 7. "int" reads them as whole numbers.
+        missing_text: texts that stand for a missing value, in addition to an empty cell, NA, NaN, null and the like.
     """
 
     sep: str | None = None
@@ -51,7 +52,7 @@ class Form:
             ) from None
         if self.time_format is not None and self.time_format not in WORDS and "%" not in self.time_format:
             raise ValueError(
-                f'--time-format must be such as "%d.%m.%Y %H:%M", or one of {", ".join(WORDS)}; got '
+                f'--time-format must be a format such as "%d.%m.%Y %H:%M", or one of {", ".join(WORDS)}; got '
                 f"{self.time_format!r}."
             )
         if self.time_zone is not None:
@@ -66,7 +67,7 @@ class Form:
 
     @property
     def dated(self) -> bool:
-        """Whether stamps are written after a pattern of `strptime`."""
+        """Whether time stamps have a format of `strptime`."""
         return self.time_format is not None and "%" in self.time_format
 
 

@@ -1,4 +1,4 @@
-"""What cells that are no numbers or no stamps seem to be, and the option that reads them."""
+"""Guesses what unreadable cells are meant to be, and names the option that reads them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOURS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p",
 
 
 def about_numbers(cells: Iterable[Any]) -> str:
-    """What reads cells that should be numbers and are none; nothing comes to mind if it is empty."""
+    """Advice on cells that should be numbers."""
     texts = _texts(cells)
     if _all(THOUSANDS, texts):
         one_group = all(text.count(",") == 1 and "." not in text for text in texts)
@@ -49,7 +49,7 @@ def about_numbers(cells: Iterable[Any]) -> str:
 
 
 def about_stamps(cells: Iterable[Any]) -> str:
-    """What reads stamps that are neither numbers nor ISO 8601."""
+    """Advice on time stamps that are neither numbers nor ISO 8601."""
     texts = _texts(cells)
     if _all(DECIMAL_COMMA, texts):
         return "They have a decimal comma: give --decimal ,"
@@ -63,7 +63,7 @@ def about_stamps(cells: Iterable[Any]) -> str:
 
 
 def _texts(cells: Iterable[Any]) -> list[str]:
-    """The first of the cells as text."""
+    """The first cells as text."""
     return [text_of(one).strip() for one, _ in zip(cells, range(LOOKED_AT), strict=False)]
 
 
@@ -84,7 +84,7 @@ def _either(patterns: Sequence[re.Pattern[str]], texts: Sequence[str]) -> bool:
 
 
 def _formats(texts: Sequence[str]) -> list[str]:
-    """The formats that all texts have."""
+    """The date formats that fit all texts."""
     if not texts:
         return []
     first, column = pd.Series(texts[:1]), pd.Series(texts)

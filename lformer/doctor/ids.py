@@ -1,4 +1,4 @@
-"""Ids of a file: text as it is written, or whole numbers; and ids of two files that belong together."""
+"""Ids of a file, as text or whole numbers, and matching the ids of two files."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ WHOLE = r"\s*[+-]?\d+\s*"
 
 
 def read_ids(column: pd.Series[Any], id_type: Literal["text", "int"], place: str) -> pd.Series[Any]:
-    """Ids as they are to be compared: text stays as it is written, and so do numbers of a file that knows types.
+    """Ids in the form in which they are compared: text as written, numbers as numbers if the file format has types.
 
-    Whole numbers that a file holds as floating ones, because some were missing, are whole again.
+    Whole numbers that a file stores as floats, because some are missing, become integers again.
 
     Args:
-        column: as it was read.
+        column: the column as read from the file.
         id_type: "int" reads text as whole numbers.
-        place: what to call the column in an error.
+        place: name of the column in errors.
     """
     if pd.api.types.is_float_dtype(column.dtype) and bool((column.dropna() % 1 == 0).all()):
         return column.astype("Int64") if column.isna().any() else column.astype("int64")
     if id_type == "int" and not pd.api.types.is_integer_dtype(column.dtype):
         return _whole(column, place)
     if pd.api.types.is_object_dtype(column.dtype) and pd.api.types.infer_dtype(column, skipna=True) != "string":
-        return column.astype(str).where(column.notna(), None)  # of a file whose ids are 1 here and "1" there
+        return column.astype(str).where(column.notna(), None)  # for a file that has both 1 and "1"
     return column
 
 
@@ -38,19 +38,19 @@ def _whole(column: pd.Series[Any], place: str) -> pd.Series[Any]:
         row = column.index[int(strange.argmax())]
         raise ValueError(
             f"{place}: --id-type int needs whole numbers; row {row} holds {shown(column[strange].iloc[0])}. Leave the "
-            "option out to take ids as text."
+            "option out to read ids as text."
         )
     return text.str.strip().astype("Int64") if text.isna().any() else text.str.strip().astype("int64")
 
 
 def ids_like(column: pd.Series[Any], known: Any, place: str, other: str) -> pd.Series[Any]:
-    """Ids of one file in the type of those of another: 7 and "7" are the same, 7 and "007" are not.
+    """Ids of one file, converted to the type of those of another: 7 and "7" are the same, 7 and "007" are not.
 
     Args:
-        column: ids to compare.
-        known: what they are compared with, of the file `other`.
-        place: what to call the column in an error.
-        other: what to call the other one.
+        column: the ids to convert.
+        known: the ids to compare with, of the file `other`.
+        place: name of the column in errors.
+        other: name of the other file in errors.
     """
     numbers, wanted = (pd.api.types.is_numeric_dtype(one.dtype) for one in (column, pd.Series(known)))
     if numbers and not wanted:

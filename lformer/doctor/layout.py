@@ -1,4 +1,4 @@
-"""How records lie in time: rows merged by stamp, series, gaps, lengths, and what padding them costs."""
+"""The layout of records in time: rows merged by time stamp, series, gaps, lengths, and the cost of padding."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ POOL = 50  # batches sorted by length among themselves, as in training
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Series as a panel would hold them: all channels of one stamp in one of N rows.
+    """Series as a panel would store them, with all channels of a time stamp in one of N rows.
 
     Attributes:
-        row_of: (R,) the row that each record goes to, -1 if it has no id or stamp.
-        source: (N,) a record of each row.
+        row_of: (R,) the row that each record belongs to, -1 if it has no id or time stamp.
+        source: (N,) one record of each row.
         owner: (N,) the series of each row, not decreasing.
         times: (N,) float64 since the first row of each series, in `unit`.
-        lengths: (n,) rows of each series.
+        lengths: (n,) number of rows of each series.
         gaps: intervals between neighbouring rows of a series.
         after: the row after each gap.
-        unit: "s" for stamps of a calendar, else "".
+        unit: "s" for calendar stamps, else "".
     """
 
     row_of: Array
@@ -39,14 +39,14 @@ class Layout:
     unit: str
 
     def durations(self) -> Array:
-        """(n,) from the first row of each series to its last; 0 if it has none."""
+        """(n,) time from the first row of each series to its last; 0 if it has none."""
         ends = np.cumsum(self.lengths)
         last = self.times[np.maximum(ends - 1, 0)] if len(self.times) else np.zeros(len(ends))
         return np.where(self.lengths > 0, last, 0.0)
 
 
 def lay_out(records: Records) -> Layout:
-    """Sort the records that have an id and a stamp, and merge those of one stamp."""
+    """Sort the records that have an id and a time stamp, and merge those with the same time stamp."""
     kept = np.flatnonzero((records.owner >= 0) & ~records.lost)
     owner, clock = records.owner[kept], records.clock[kept]
     same = owner[1:] == owner[:-1]
@@ -70,19 +70,19 @@ def lay_out(records: Records) -> Layout:
 
 
 def by_number(small: Array) -> Array:
-    """Stable order of numbers from 0; by far the fastest if they fit into 16 bits."""
+    """Stable order of non-negative integers; by far the fastest if they fit into 16 bits."""
     return np.argsort(small.astype(np.uint16) if small.max(initial=0) < 2**16 else small, kind="stable")
 
 
 def distinct(numbers: Array) -> int:
-    """How many different ones there are; many times faster than to name them."""
+    """The number of different values; much faster than finding the values themselves."""
     if not bool((numbers[1:] >= numbers[:-1]).all()):
         numbers = np.sort(numbers)
     return int((numbers[1:] != numbers[:-1]).sum()) + (len(numbers) > 0)
 
 
 def _since(clock: Array, origin: Array, unit: str) -> Array:
-    """float64 from `origin` to `clock`, which is never before it; infinite if 64-bit integers cannot hold that."""
+    """float64 time from `origin` to `clock`, which is never earlier; infinite if it overflows 64-bit integers."""
     if clock.dtype.kind == "f":
         return elapsed(clock, origin, unit)
     wrapped = (clock - origin).astype(np.int64) < 0
@@ -92,7 +92,7 @@ def _since(clock: Array, origin: Array, unit: str) -> Array:
 
 
 def padding(lengths: Array, size: int) -> tuple[float, float]:
-    """Share of padding in batches of `size` series: drawn at random, and of similar length as training draws them."""
+    """Share of padding in batches of `size` series drawn at random, and of similar length, as in training."""
     order = np.random.RandomState(0).permutation(len(lengths))
     pools = (order[start : start + POOL * size] for start in range(0, len(order), POOL * size))
     sorted_pools = [pool[np.argsort(lengths[pool], kind="stable")] for pool in pools]
@@ -100,7 +100,7 @@ def padding(lengths: Array, size: int) -> tuple[float, float]:
 
 
 def _waste(lengths: Array, size: int) -> float:
-    """1 - valid / padded of batches taken one after the other."""
+    """1 - valid / padded for consecutive batches."""
     if not len(lengths) or not lengths.any():
         return 0.0
     starts = np.arange(0, len(lengths), size)

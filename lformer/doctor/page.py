@@ -1,4 +1,4 @@
-"""The report as one page: style, words, pictures and the table of the channels in a single file."""
+"""The report as one page: style, text, figures and the table of channels in a single file."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ th{{color:var(--soft);font-weight:500}} th:first-child,td:first-child{{text-alig
 
 
 def page(report: Report) -> str:
-    """The whole page, well-formed as XML too."""
+    """The whole page, which is also well-formed XML."""
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/>',
@@ -90,12 +90,13 @@ def _pictures(report: Report) -> list[str]:
     sketch, figures = report.sketch, report.figures
     if sketch is None:
         return []
-    some = f"{counted(len(sketch.lanes), 'series')} of {figures['series']:,.0f}, from short to long"
-    least = f" The {BARS} most observed." if len(report.channels) > BARS else ""
+    some = f"{counted(len(sketch.lanes), 'series')} of {figures['series']:,.0f}, sorted by length"
+    least = f" Only the {BARS} most frequently observed channels." if len(report.channels) > BARS else ""
     gaps = gap_histogram(sketch, figures, report.unit)
     return [
         f'<h2>Observations over time</h2><p class="soft">{some}</p>{timeline(sketch, report.unit)}',
-        f'<h2>Channels</h2><p class="soft">Observed and missing, and how often.{least}</p>{channel_bars(report)}',
+        f'<h2>Channels</h2><p class="soft">Share of observed rows, and observation rates.{least}</p>'
+        + channel_bars(report),
         '<div class="pair">',
         f'<div><h2>Gaps</h2><p class="soft">Time between rows; both axes logarithmic</p>{gaps}</div>' if gaps else "",
         f'<div><h2>Lengths</h2><p class="soft">Series by number of rows</p>{length_histogram(sketch)}</div></div>',

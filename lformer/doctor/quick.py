@@ -1,4 +1,4 @@
-"""A quick look over series before training: what seems not to be meant as it stands, in a fraction of a second."""
+"""A quick check of series before training, for data that are probably not intended, in a fraction of a second."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from lformer.doctor.words import SHOWN, counted, listed
 from lformer.panel import Array, Panel, some_of
 from lformer.panel.stamps import stamps
 
-FEW = 3  # values of a channel that say nothing about it
-ALIKE = 10  # values, other than the most frequent one, that copies have in common at least
+FEW = 3  # fewer values of a channel are not informative
+ALIKE = 10  # least number of values, other than the most frequent one, that copies have in common
 PROBES = 16  # rows at which a channel is compared with all others, before any pair is compared everywhere
-MANY = 2000  # channels that are compared with each other at most
+MANY = 2000  # largest number of channels that are compared with each other
 
 Marks = dict[str, list[Mark]]
 
 
 def look_over(panel: Panel) -> tuple[list[Finding], Marks]:
-    """What is suspicious about series with numbers as values, and the marks for missing values by channel.
+    """Suspicious findings in series of numbers, and the marks for missing values by channel.
 
-    A row that belongs to several series, as in windows that overlap, counts once. Of a large panel, some series are
-    looked at.
+    A row that belongs to several series, such as overlapping windows, counts once. Of a large panel, only some series
+    are checked.
     """
     if panel.values.ndim != 2:
         return [], {}
     panel = some_of(panel)
     channels, rows = channels_of(panel)
     marks = marks_of(channels)
-    always = [channel for channel in channels if len(channel.rows) == rows]  # else it may be the time that counts
+    always = [channel for channel in channels if len(channel.rows) == rows]  # in others, the times may be informative
     found = [*marked(marks), *dated(_stamps(panel)), *never_observed(channels), *constant(always)]
     return [*found, *copied(panel, channels)], marks
 
 
 def channels_of(panel: Panel) -> tuple[list[Channel], int]:
-    """What was observed of each channel, in the dtype of the panel, and how many rows there are; each counts once."""
+    """The observations of each channel, in the dtype of the panel, and the number of rows; each row counts once."""
     ends = np.zeros(len(panel.times) + 1, np.int64)
     np.add.at(ends, panel.first, 1)
     np.add.at(ends, panel.first + panel.lengths, -1)
@@ -53,17 +53,17 @@ def channels_of(panel: Panel) -> tuple[list[Channel], int]:
 
 
 def _stamps(panel: Panel) -> Array:
-    """(N,) the stamps of all series, if they are plain numbers; else none."""
+    """(N,) the time stamps of all series if they are plain numbers, else empty."""
     if panel.origin.dtype.kind in "mM":
         return np.zeros(0)
     return stamps(panel.times[panel.rows()], np.repeat(panel.origin, panel.lengths), panel.unit)
 
 
-# -- the findings, which `examine` shares
+# -- the findings, which `examine` also uses
 
 
 def marks_of(channels: Sequence[Channel]) -> Marks:
-    """By channel, where there are any."""
+    """The marks for missing values of each channel that has any."""
     return {channel.name: marks for channel in channels if (marks := find_marks(channel.values))}
 
 
@@ -75,7 +75,7 @@ def marked(marks: Marks) -> Iterator[Finding]:
             "warning", "Marks for missing values",
             f"{counted(len(marks), 'channel')} with a number that repeats far from all others, as if it stood for a "
             f"missing value: {listed(shown, len(marks))}.",
-            f"If it does, say so with missing_values={_setting(marks)}; if it is a real value, ignore this.",
+            f"If it does, set missing_values={_setting(marks)}; if it is a real value, ignore this.",
             f"If it does, give {_options(marks)}; if it is a real value, ignore this.",
         )  # fmt: skip
 
@@ -85,7 +85,7 @@ def _spelt(mark: Mark) -> str:
 
 
 def _setting(marks: Marks) -> str:
-    """What to write: codes as they are; a number that may well be a value of other channels, by channel."""
+    """The value of `missing_values` to suggest: codes for all channels; numbers that may also be values, by channel."""
     numbers = {mark.value: f"{mark.value:.9g}" for found in marks.values() for mark in found}
     if all(map(is_code, numbers)):
         return _list(list(numbers.values()))
@@ -95,7 +95,7 @@ def _setting(marks: Marks) -> str:
 
 
 def _options(marks: Marks) -> str:
-    """The same at the command line."""
+    """The same as command-line options."""
     numbers = {mark.value: f"{mark.value:.9g}" for found in marks.values() for mark in found}
     if all(map(is_code, numbers)):
         return " ".join(f"--missing-values {number}" for number in numbers.values())
@@ -109,7 +109,7 @@ def _list(words: list[str]) -> str:
 
 
 def dated(clock: Array) -> Iterator[Finding]:
-    """Dates written as numbers, whose differences are no intervals."""
+    """Dates written as numbers, whose differences are not time intervals."""
     if (dates := find_dates(clock)) is not None:
         yield Finding(
             "warning", "Dates written as numbers",
@@ -126,29 +126,29 @@ def _conversion(dates: Dates) -> str:
 
 
 def never_observed(channels: Sequence[Channel]) -> Iterator[Finding]:
-    """Channels without a value, unless all are."""
+    """Channels without a value, unless all channels are without one."""
     never = [channel.name for channel in channels if not len(channel.values)]
     if never and len(never) < len(channels):
         yield Finding(
             "warning", "Channels never observed",
             f"{counted(len(never), 'channel')} without a value: {listed(never[:SHOWN], len(never))}.",
-            "Leave them out: they cost memory and say nothing.",
+            "Leave them out: they cost memory and carry no information.",
         )  # fmt: skip
 
 
 def constant(channels: Sequence[Channel]) -> Iterator[Finding]:
-    """Channels of one value."""
+    """Channels with a single value."""
     some = [c for c in channels if len(c.values) >= FEW and bool((c.values == c.values[0]).all())]
     if some:
         shown = (f"{c.name} (always {c.values[0]:g})" for c in some[:SHOWN])
         yield Finding(
             "warning", "Constant channels", f"{counted(len(some), 'channel')}: {listed(shown, len(some))}.",
-            "Leave them out, unless it is the time of the observation that counts.",
+            "Leave them out, unless the times of their observations are informative.",
         )  # fmt: skip
 
 
 def copied(panel: Panel, channels: Sequence[Channel]) -> Iterator[Finding]:
-    """Channels with the same values wherever both are observed, which most observations are."""
+    """Channels with the same values wherever both are observed, provided that most of their rows have both."""
     pairs = [] if len(channels) > MANY else list(_copies(panel, channels))
     if pairs:
         shown = (f"{panel.channels[a]} and {panel.channels[b]}" for a, b in pairs[:SHOWN])
@@ -156,12 +156,12 @@ def copied(panel: Panel, channels: Sequence[Channel]) -> Iterator[Finding]:
             "warning", "Channels that are copies",
             f"{counted(len(pairs), 'pair')} with the same values wherever both are observed: "
             f"{listed(shown, len(pairs))}.",
-            "Leave one of each out, unless they differ in new data.",
+            "Leave out one channel of each pair, unless they differ in new data.",
         )  # fmt: skip
 
 
 def _copies(panel: Panel, channels: Sequence[Channel]) -> Iterator[tuple[int, int]]:
-    """Pairs of channels; a channel is compared with all others at a few rows that tell, and with few everywhere."""
+    """Pairs of copies: channels that agree at a few informative rows are compared everywhere."""
     telling = [_telling(channel) for channel in channels]
     for a, rows in enumerate(telling):
         if len(rows) < ALIKE:
@@ -174,7 +174,7 @@ def _copies(panel: Panel, channels: Sequence[Channel]) -> Iterator[tuple[int, in
 
 
 def _alike(panel: Panel, rows: Array, a: int, others: slice) -> Array:
-    """Which of the other channels are observed in most of the rows, and have the value of channel `a` there."""
+    """Which of the other channels are observed in most of the rows and equal to channel `a` there."""
     values = panel.values[rows, others]
     same = values == panel.values[rows, a][:, None]
     if panel.observed is None:
@@ -184,7 +184,7 @@ def _alike(panel: Panel, rows: Array, a: int, others: slice) -> Array:
 
 
 def _telling(channel: Channel) -> Array:
-    """Rows of a channel in which it is not what it usually is: two channels that are mostly 0 are no copies."""
+    """Rows in which a channel differs from its median: two channels that are both mostly 0 are no copies."""
     if not len(channel.values):
         return channel.rows
     middle = len(channel.values) // 2

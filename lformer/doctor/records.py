@@ -1,4 +1,4 @@
-"""From a table to records: whose, when, what; whatever cannot be read becomes a finding."""
+"""From a table to records of series, time, channel and value; whatever cannot be read becomes a finding."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, eq=False)
 class Channel:
-    """What was observed of one channel: `rows` (k,) of the table, and finite `values` (k,) float64."""
+    """The observations of one channel: `rows` (k,) of the table, and finite `values` (k,) float64."""
 
     name: str
     rows: Array
@@ -38,16 +38,16 @@ class Channel:
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """A table of R rows, read as far as it can be.
+    """A table of R rows, read as far as possible.
 
     Attributes:
-        labels: (R,) what the rows are called.
-        ids: (n,) the series, in the order in which they come.
+        labels: (R,) index labels of the rows.
+        ids: (n,) ids of the series, in order of appearance.
         owner: (R,) the series of each row, -1 if it has none.
-        clock: (R,) stamps: numbers, datetime64 or timedelta64.
-        lost: (R,) bool, True where there is no stamp.
-        stored: dtype the stamps had in the table.
-        channels: sorted by name if they come from a column of names, else as the columns stand.
+        clock: (R,) time stamps: numbers, datetime64 or timedelta64.
+        lost: (R,) bool, True where there is no time stamp.
+        stored: dtype of the time stamps in the table.
+        channels: sorted by name if they come from a column of names, else in the order of the columns.
         wide: True if each channel has a column of its own.
     """
 
@@ -61,7 +61,7 @@ class Records:
     wide: bool
 
     def at(self, row: int, *, when: bool = True) -> str:
-        """A row in words."""
+        """Description of a row for a message."""
         who = f", id {self.ids[self.owner[row]]}" if self.owner[row] >= 0 else ""
         time = f", time {stamp(self.clock[row])}" if when and not self.lost[row] else ""
         return f"row {self.labels[row]}{who}{time}"
@@ -70,7 +70,7 @@ class Records:
 def read_records(
     table: pd.DataFrame, id: str, time: str, channel: str | None, value: str | Sequence[str] | None
 ) -> tuple[Records | None, list[Finding]]:
-    """Records and what stands in their way; None if there is nothing to look at."""
+    """The records of a table and what is wrong with them; None instead of records if there is nothing to check."""
     columns, findings = _columns(table, id, time, channel, value)
     if findings:
         return None, findings
@@ -98,7 +98,7 @@ def read_records(
 
 
 def without_marks(records: Records, missing_values: MissingValues) -> Records:
-    """The records without values that stand for missing ones, compared in float32 as in a panel."""
+    """The records without values that stand for missing ones; these are compared in float32, as in a panel."""
     marks = read_marks(missing_values, [channel.name for channel in records.channels], np.float32)
     if not marks:
         return records
@@ -115,13 +115,13 @@ def without_marks(records: Records, missing_values: MissingValues) -> Records:
 def _columns(
     table: pd.DataFrame, id: str, time: str, channel: str | None, value: str | Sequence[str] | None
 ) -> tuple[list[str], list[Finding]]:
-    """The columns of values, and what is wrong with the columns named."""
+    """The columns of values, and what is wrong with the columns that were named."""
     if channel is not None and not isinstance(value, str):
         return [], [
             Finding(
                 "error", "No column of values",
                 f"Column {channel!r} names the channels, so one column must hold the values; got {value!r}.",
-                "Name it with value (--value), or leave channel out if each channel has a column of its own.",
+                "Name it in value (--value), or leave channel out if each channel has a column of its own.",
             )
         ]  # fmt: skip
     chosen = [value] if isinstance(value, str) else value
@@ -133,7 +133,7 @@ def _columns(
             Finding(
                 "error", "Missing columns",
                 f"No column {', '.join(map(repr, lost))}; the table has {', '.join(map(repr, table.columns))}.",
-                "Name the columns as the table spells them.",
+                "Use the column names of the table.",
             )
         ]  # fmt: skip
     twice = [c for c in asked if (table.columns == c).sum() > 1]
@@ -147,7 +147,7 @@ def _columns(
     if not values:
         return [], [
             Finding(
-                "error", "No column of values", f"The table has no column beside {id!r} and {time!r}.",
+                "error", "No column of values", f"The table has no columns besides {id!r} and {time!r}.",
                 "Add a column for each channel, or a column of channel names and one of values.",
             )
         ]  # fmt: skip
@@ -161,7 +161,7 @@ def _columns(
 
 
 def _works(look: Callable[[Any], Any], entries: Any) -> bool:
-    """Whether entries can be looked at so; lists cannot be told apart, and a decimal may be a NaN that raises."""
+    """Whether a function accepts the entries: lists, for example, are unhashable, and a decimal sNaN raises."""
     try:
         look(entries)
     except CANNOT:
@@ -173,7 +173,7 @@ def _no_names(table: pd.DataFrame, name: str) -> list[Finding]:
     at = next((row for row, one in enumerate(table[name]) if not _works(hash, one)), 0)
     return [
         Finding(
-            "error", "Names that cannot be told apart",
+            "error", "Names that cannot be compared",
             f"Column {name!r} must hold text or numbers; row {table.index[at]} holds {shown(table[name].iloc[at])}.",
             f"Convert it: table[{name!r}] = table[{name!r}].astype(str).",
             "Write text or numbers there.",
@@ -198,19 +198,19 @@ def _no_id(records: Records, id: str) -> list[Finding]:
     return [
         Finding(
             "error", "Missing ids",
-            f"{counted(len(rows), 'row')} without a series in column {id!r}: "
+            f"{counted(len(rows), 'row')} without an id in column {id!r}: "
             f"{listed((records.at(r) for r in rows[:SHOWN]), len(rows))}.",
-            "Fill them in or drop the rows; beware that a CSV reader takes ids such as NA or null for missing.",
+            "Fill them in or drop the rows. Note that CSV readers take ids such as NA or null as missing.",
             "Fill them in or drop the rows.",
         )
     ]  # fmt: skip
 
 
-# -- stamps
+# -- time stamps
 
 
 def _no_stamp(records: Records, column: pd.Series[Any], time: str) -> list[Finding]:
-    """Rows whose stamp is absent; text that could not be read has a finding of its own."""
+    """Rows without a time stamp; text that could not be read has a finding of its own."""
     absent = column.isna().to_numpy() if is_text(column) else records.lost
     rows = np.flatnonzero(absent)
     if not len(rows):
@@ -218,9 +218,9 @@ def _no_stamp(records: Records, column: pd.Series[Any], time: str) -> list[Findi
     return [
         Finding(
             "error", "Missing time stamps",
-            f"{counted(len(rows), 'row')} without a finite stamp in column {time!r}: "
+            f"{counted(len(rows), 'row')} without a finite time stamp in column {time!r}: "
             f"{listed((records.at(r) for r in rows[:SHOWN]), len(rows))}.",
-            "Drop such rows: an observation without a time says nothing about when.",
+            "Drop these rows: an observation without a time cannot be used.",
         )
     ]  # fmt: skip
 
@@ -236,7 +236,7 @@ def _wide(table: pd.DataFrame, columns: Sequence[str]) -> tuple[list[Channel], l
             layout = _other_layout(table, columns, name)
             strange = [
                 replace(
-                    f, advice=f"{f.advice} If it is no channel, leave it out of value (--value).",
+                    f, advice=f"{f.advice} If the column is not a channel, leave it out of value (--value).",
                     option=f"{f.option} {layout}" if np.isfinite(numbers).any() else layout,
                 )
                 for f in strange
@@ -249,11 +249,11 @@ def _wide(table: pd.DataFrame, columns: Sequence[str]) -> tuple[list[Channel], l
 
 
 def _other_layout(table: pd.DataFrame, columns: Sequence[str], name: str) -> str:
-    """What to do with a column that is no channel: it may name the channels of another one, or be of no use."""
+    """Advice on a column that is not a channel: it may hold the channel names of another one, or be of no use."""
     others = [column for column in columns if pd.api.types.is_numeric_dtype(table[column])]
     if len(others) == 1 and table[name].nunique() < len(table):
         return f"If it says what was observed, give --channel {quote(name)} --value {quote(others[0])}."
-    return "If it is no channel, name the channels by --value."
+    return "If it is not a channel, name the channels with --value."
 
 
 def _long(column: pd.Series[Any], name: str, code: Array, names: pd.Index) -> tuple[list[Channel], list[Finding]]:
@@ -287,13 +287,13 @@ def _too_many(count: int, channel: str) -> list[Finding]:
         Finding(
             "error", "Too many channels",
             f"Column {channel!r} holds {count:,} different names; a panel has a column for each.",
-            "Check that it is the column that says what was observed; else leave out the rare ones.",
+            "Check that this column really names the channels; if it does, leave out rare ones.",
         )
     ]  # fmt: skip
 
 
 def _numbers(column: pd.Series[Any], name: str) -> tuple[Array, list[Finding]]:
-    """(R,) float64 with NaN where a value is missing or no number, and which are none."""
+    """(R,) float64, NaN where a value is missing or not a number, and a finding about the latter."""
     try:
         return as_floats(column, name, np.float64), []
     except (ValueError, TypeError):
@@ -306,14 +306,14 @@ def _numbers(column: pd.Series[Any], name: str) -> tuple[Array, list[Finding]]:
         Finding(
             "error", "Values that are no numbers",
             f"Column {name!r} has {counted(len(strange), 'value')} that cannot be read as a number: {where}.",
-            f'Convert them; pandas.to_numeric(table[{name!r}], errors="coerce") makes them missing.',
+            f'Convert them. pandas.to_numeric(table[{name!r}], errors="coerce") turns them into missing values.',
             about_numbers(column.iloc[r] for r in strange),
         )
     ]  # fmt: skip
 
 
 def _finite(numbers: Array) -> tuple[Array, Array]:
-    """Rows of values that float32 can hold, and rows of values that it cannot; NaN is in neither."""
+    """Rows with values that float32 can hold, and rows with values that it cannot; NaN is in neither."""
     size = np.abs(numbers)
     return np.flatnonzero(size <= LARGEST), np.flatnonzero(size > LARGEST)
 
@@ -321,7 +321,7 @@ def _finite(numbers: Array) -> tuple[Array, Array]:
 def _infinite_option(wild: Array) -> str:
     if np.isinf(wild).all():
         return "If they stand for missing values, give --missing-text for each way they are written, such as inf."
-    return "Use a larger unit for what is too large."
+    return "Use a larger unit for values that are too large."
 
 
 def _infinite(rows: Array, numbers: Array, labels: pd.Index, name: str) -> list[Finding]:
@@ -332,7 +332,7 @@ def _infinite(rows: Array, numbers: Array, labels: pd.Index, name: str) -> list[
             "error", "Infinite values",
             f"Column {name!r} has {counted(len(rows), 'value')} that float32 cannot hold: "
             f"{listed((f'row {labels[r]} holds {numbers[r]:g}' for r in rows[:SHOWN]), len(rows))}.",
-            "Write NaN where nothing was observed, and use a smaller unit for what is too large.",
+            "Write NaN where nothing was observed, and use a larger unit for values that are too large.",
             _infinite_option(numbers[rows]),
         )
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the doctor found: findings, figures and a table of the channels, as text and as a page."""
+"""The doctor's report: findings, figures and a table of channels, as text and as an HTML page."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ LISTED = 30  # channels in the text
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was found.
+    """A single finding.
 
     Attributes:
-        level: "error" = training would fail; "warning" = it would run, perhaps not as meant; "info" = good to know.
-        title: what.
+        level: "error" = training would fail; "warning" = it would run, perhaps not as intended; "info" = good to know.
+        title: what was found.
         detail: how much and where, with examples.
         advice: what to do.
-        option: the same at the command line, if that is something else.
+        option: what to do at the command line, if that is different.
     """
 
     level: Level
@@ -41,16 +41,16 @@ class Finding:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What `examine` found in a table.
+    """The report of `examine` on a table.
 
     Attributes:
-        findings: errors first.
-        figures: numbers by name; times in `unit`. Shares lie between 0 and 1.
-        channels: a row per channel: channel, observations, missing (share of the rows), rate (observations per
+        findings: the findings, errors first.
+        figures: numbers by name, with times in `unit` and shares between 0 and 1.
+        channels: one row per channel: channel, observations, missing (share of the rows), rate (observations per
             unit of time), minimum, median, maximum, spread (robust standard deviation), outliers.
-        unit: of times; "s" for stamps of a calendar, "" for numbers.
-        sketch: what the pictures show; None if the table could not be read that far.
-        name: what the table is called.
+        unit: unit of times: "s" for calendar stamps, "" for numbers.
+        sketch: content of the figures; None if the table could not be read that far.
+        name: name of the table.
     """
 
     findings: tuple[Finding, ...]
@@ -66,19 +66,19 @@ class Report:
         return all(finding.level != "error" for finding in self.findings)
 
     def in_options(self) -> Report:
-        """The report for somebody at the command line, who has options and no Python."""
+        """The report with advice for the command line, in options instead of Python."""
         told = (replace(finding, advice=finding.option or finding.advice) for finding in self.findings)
         return replace(self, findings=tuple(told))
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """The verdict in one sentence."""
         some = [counted(n, level) for level in LEVELS[:2] if (n := sum(f.level == level for f in self.findings))]
         rest = f" ({', '.join(some)})" if some else ""
         return f"Training {'would work' if self.ok else 'would fail'} on {self.name}{rest}."
 
     def summary(self) -> list[tuple[str, str]]:
-        """The figures in words: (what, how much)."""
+        """The figures in words: pairs of a name and a text."""
         f, unit = self.figures, self.unit
         if "series" not in f:
             return [("table", counted(int(f["rows"]), "row"))] if "rows" in f else []
@@ -91,29 +91,29 @@ class Report:
             ("observed", f"{number(f['observations'])} values, {percent(f['observed_share'])} of all cells"),
             (
                 "lengths",
-                f"median {number(f['length_median'])}, 99 % up to {number(f['length_p99'])}, "
-                f"longest {number(f['length_max'])} rows",
+                f"median {number(f['length_median'])}, 99th percentile {number(f['length_p99'])}, "
+                f"maximum {number(f['length_max'])} rows",
             ),
         ]
         if "gap_median" in f:
             lines.append(
                 (
                     "gaps",
-                    f"median {span(f['gap_median'], unit)}, 99 % up to {span(f['gap_p99'], unit)}, largest "
+                    f"median {span(f['gap_median'], unit)}, 99th percentile {span(f['gap_p99'], unit)}, maximum "
                     f"{span(f['gap_max'], unit)} ({number(f['gap_ratio'])} times the median)",
                 )
             )
         lines.append(
             (
                 "padding",
-                f"{percent(f['padding_random'])} of random batches of {number(f['batch_size'])}, "
-                f"{percent(f['padding_by_length'])} of batches of similar length",
+                f"{percent(f['padding_random'])} in random batches of {number(f['batch_size'])}, "
+                f"{percent(f['padding_by_length'])} in batches of similar length",
             )
         )
         return lines
 
     def rate_unit(self) -> tuple[float, str]:
-        """(factor, words) that make the rates of a calendar readable: per second, hour or day."""
+        """Factor and words that make rates of calendar time readable: per second, minute, hour or day."""
         if self.unit != "s":
             return 1.0, f"per {self.unit}" if self.unit else "per unit of time"
         usual = self.channels["rate"].median() if len(self.channels) else 1.0
@@ -123,7 +123,7 @@ class Report:
         return 86400.0, "per d"
 
     def channel_rows(self) -> tuple[list[str], list[list[str]]]:
-        """The table of the channels in words: header and rows."""
+        """The table of channels as text: header and rows."""
         factor, per = self.rate_unit()
         header = ["channel", "values", "missing", per, "minimum", "median", "maximum", "spread", "outliers"]
         rows = [
@@ -162,7 +162,7 @@ class Report:
         return self.text()
 
     def __rich__(self) -> Text:
-        """In colour on a terminal that has any."""
+        """The report in colour, for a terminal that supports it."""
         from rich.text import Text
 
         text = Text(self.text())
@@ -173,7 +173,7 @@ class Report:
         return text
 
     def html(self, path: str | Path) -> Path:
-        """Write the report as one page that needs nothing else; returns where."""
+        """Write the report to a single HTML file; returns its path."""
         from lformer.doctor.page import page
 
         path = Path(path)

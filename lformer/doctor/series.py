@@ -1,4 +1,4 @@
-"""Questions about series as wholes: empty, short, long, and what their padding and storage cost."""
+"""Checks of whole series: empty, short and long ones, and the cost of padding and storage."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from lformer.doctor.words import SHOWN, counted, listed, number, percent
 ALONE = "A single series"
 TAIL = 10.0  # longest series to median
 WASTE = 0.5  # share of padding
-ROOMY = 4 * 2**30  # bytes of a panel that need a word
+ROOMY = 4 * 2**30  # bytes of a panel that are worth a warning
 
 
 def _nothing_observed(records: Records, layout: Layout, figures: Figures) -> Iterator[Finding]:
     if not figures["observations"]:
         yield Finding(
             "error", "Nothing was observed", f"All values of the {counted(len(records.owner), 'row')} are missing.",
-            "Check the names of the columns and how missing values are written.",
+            "Check the column names, and how missing values are written.",
         )  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def _alone(records: Records, layout: Layout, figures: Figures) -> Iterator[Findi
 
 
 def _same_number(records: Records, layout: Layout, figures: Figures) -> Iterator[Finding]:
-    """Ids that differ as text alone, such as 7 and 007."""
+    """Ids that differ only as text, such as 7 and 007."""
     if not is_text(pd.Series(records.ids[:1])):
         return
     ids = pd.Series(records.ids).astype(str)
@@ -64,13 +64,13 @@ def _single(records: Records, layout: Layout, figures: Figures) -> Iterator[Find
             "warning", "Series with a single row",
             f"{counted(len(who), 'series')} of {len(layout.lengths):,}: "
             f"{listed((str(records.ids[i]) for i in who[:SHOWN]), len(who))}.",
-            "They have no interval to learn from; drop them unless a series may well be that short. If nearly all are "
-            "that short, check that the id column names the series and not the row.",
+            "They contain no time interval to learn from. Drop them, unless such short series are expected. If nearly "
+            "all series are this short, check that the id column identifies the series and not the row.",
         )  # fmt: skip
 
 
 def _never_seen(records: Records, layout: Layout, figures: Figures) -> Iterator[Finding]:
-    """Series all of whose values are missing."""
+    """Series whose values are all missing."""
     seen = np.zeros(len(records.ids), bool)
     for channel in records.channels:
         owner = records.owner[channel.rows]
@@ -82,7 +82,7 @@ def _never_seen(records: Records, layout: Layout, figures: Figures) -> Iterator[
             "warning", "Series without a value",
             f"{counted(len(who), 'series')} of {len(seen):,} have rows but no observed value: "
             f"{listed((str(records.ids[i]) for i in who[:SHOWN]), len(who))}.",
-            "Drop them: a model can only answer with its bias.",
+            "Drop them: a model can only predict a constant for them.",
         )  # fmt: skip
 
 
@@ -92,10 +92,10 @@ def _long_tail(records: Records, layout: Layout, figures: Figures) -> Iterator[F
         yield Finding(
             "info", "A few very long series",
             f"The longest, {records.ids[layout.lengths.argmax()]}, has {number(longest)} rows, "
-            f"{number(longest / median)} times the median of {number(median)}; 90 % have up to "
+            f"{number(longest / median)} times the median of {number(median)}; the 90th percentile is "
             f"{number(figures['length_p90'])}.",
-            "Batches that hold one of them cost memory; panel.cut(length) cuts long series into pieces.",
-            "Batches that hold one of them cost memory; cut it into several series.",
+            "Batches with one of them take much memory; panel.cut(length) cuts long series into pieces.",
+            "Batches with one of them take much memory; cut it into several series.",
         )  # fmt: skip
 
 
@@ -104,9 +104,9 @@ def _padding_waste(records: Records, layout: Layout, figures: Figures) -> Iterat
     if drawn > WASTE:
         yield Finding(
             "info", "Much padding in random batches",
-            f"In batches of {number(figures['batch_size'])} series drawn at random {percent(drawn)} of the cells are "
-            f"padding, in batches of similar length {percent(by_length)}.",
-            "Batch series of similar length, as training here does"
+            f"In batches of {number(figures['batch_size'])} series drawn at random, {percent(drawn)} of the cells are "
+            f"padding; in batches of similar length, {percent(by_length)} are.",
+            "Batch series of similar length, as training in this library does"
             + ("; cut the longest ones with panel.cut(length)." if by_length > WASTE else "."),
             "Nothing to do: training batches series of similar length.",
         )  # fmt: skip
@@ -117,8 +117,9 @@ def _memory(records: Records, layout: Layout, figures: Figures) -> Iterator[Find
         yield Finding(
             "warning", "A large panel",
             f"{number(figures['stamps'])} rows of {counted(len(records.channels), 'channel')} take "
-            f"{number(figures['panel_bytes'] / 2**30)} GiB, {percent(figures['observed_share'])} of it used.",
-            "Check that the channel column names what was observed; else leave out rare channels or train on parts.",
+            f"{number(figures['panel_bytes'] / 2**30)} GiB, of which {percent(figures['observed_share'])} is used.",
+            "Check that the channel column really names the channels; if it does, leave out rare channels or train on "
+            "fewer series.",
         )  # fmt: skip
 
 

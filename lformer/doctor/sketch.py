@@ -1,4 +1,4 @@
-"""What the pictures show, reduced to a few thousand numbers."""
+"""The content of the figures, reduced to a few thousand numbers."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Lane:
 
 @dataclass(frozen=True, eq=False)
 class Sketch:
-    """Pictures in numbers.
+    """The figures as numbers.
 
     Attributes:
-        lanes: series from short to long.
+        lanes: some series, from short to long.
         legend: name of each colour.
         horizon: time at the right end of the timeline, since the start of each series.
-        gaps: edges (b + 1,), evenly spaced in logarithm, and counts (b,); empty if there are no gaps.
-        lengths: edges (b + 1,) and counts (b,).
+        gaps: histogram with edges (b + 1,), evenly spaced in logarithm, and counts (b,); empty if there are no gaps.
+        lengths: histogram with edges (b + 1,) and counts (b,).
     """
 
     lanes: tuple[Lane, ...]
@@ -47,7 +47,7 @@ class Sketch:
 
 
 def sketch(records: Records, layout: Layout, channels: pd.DataFrame) -> Sketch | None:
-    """Choose and reduce; None if no record has both an id and a stamp."""
+    """The content of the figures; None if no record has both an id and a time stamp."""
     if not len(layout.source) or not np.isfinite(layout.times).all():
         return None
     rank = np.argsort(layout.lengths, kind="stable")
@@ -80,7 +80,7 @@ def sketch(records: Records, layout: Layout, channels: pd.DataFrame) -> Sketch |
 
 
 def _colours(channels: pd.DataFrame) -> tuple[Array, tuple[str, ...]]:
-    """(C,) the colour of each channel, most observed first, and what each colour stands for."""
+    """(C,) the colour of each channel, the most observed channels first, and the name of each colour."""
     rank = np.argsort(-channels["observations"].to_numpy(dtype=np.int64), kind="stable")
     names = channels["channel"].tolist()
     colour = np.full(len(names), COLOURS)
@@ -106,7 +106,7 @@ def _gap_histogram(gaps: Array) -> tuple[Array, Array]:
 
 
 def _length_histogram(lengths: Array) -> tuple[Array, Array]:
-    """Bins of whole numbers, so that none is empty by its width."""
+    """Histogram with bins of whole numbers, so that no bin is empty because of its width."""
     low, high = int(lengths.min()), int(lengths.max())
     width = max(1, -(-(high - low + 1) // BINS))
     edges = np.arange(low, high + width + 1, width) - 0.5

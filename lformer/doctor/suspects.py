@@ -1,8 +1,9 @@
-"""Questions to bare numbers: which values of a channel are marks for missing ones, and which stamps are dates?
+"""Detect numbers that are marks for missing values, and time stamps that are dates written as numbers.
 
-A number is taken for a mark if it repeats, lies at an end of its channel and leaves a gap to all others that is wider
-than they reach on that side, in their own unit and as logarithms: skewed channels have far values that are real. All
-thresholds are here; they are set so that ordinary data, rounded, skewed, counted or mostly 0, raise no suspicion.
+A number is taken as a mark if it repeats, lies at an end of its channel and leaves a gap to all other values that is
+wider than their own range on that side, both in their own unit and as logarithms, because skewed channels have extreme
+values that are real. All thresholds are in this file; they are set so that ordinary data, whether rounded, skewed,
+counts or mostly 0, raise no suspicion.
 """
 
 from __future__ import annotations
@@ -14,31 +15,31 @@ import numpy as np
 
 from lformer.arrays import Array
 
-REPEATS = 3  # times that a mark occurs at least
-ENDS = 6  # different values at either end that are looked at
-ENOUGH = 20  # values beside the marks, and different ones in a channel that is no code or count
+REPEATS = 3  # least number of times that a mark occurs
+ENDS = 6  # number of different values at either end that are checked
+ENOUGH = 20  # least number of values besides the marks, and of different ones in a channel that is no code or count
 APART, LOG_APART = 3.0, 1.5  # gap to the others, in their robust deviations; as logarithms
 CODE_APART = 0.5  # share of the gap as logarithms that is enough for a code
-LEVELS_APART = 5.0  # gap from a code to the others of a channel of few levels, in their size
-LONE_APART = 3.0  # gap to the others of the only negative numbers, in the distance between neighbours there
+LEVELS_APART = 5.0  # gap from a code to the others of a channel of few levels, relative to their size
+LONE_APART = 3.0  # gap from the only negative numbers to the others, relative to the distance between neighbours there
 LONE_OFTEN = 2.0  # or how much more frequent it is than any of its neighbours
 OFTEN = 2.0  # how much more frequent a mark that is no code is than its neighbours usually are
-MOST = 0.25  # share of a mark that could well be a value, such as 0
-MOST_OF_CODE = 0.9  # share of one that hardly could, such as -9999
-HUGE = 1e9  # size from which on a repeated number is a code
+MOST = 0.25  # largest share of a mark that could well be a value, such as 0
+MOST_OF_CODE = 0.9  # largest share of a mark that could hardly be a value, such as -9999
+HUGE = 1e9  # from this size on, a repeated number is a code
 CODES = {99.0, 999.0, 9999.0, 99999.0, 999999.0, 9999999.0, 32767.0, 32768.0, 65535.0}  # of either sign
-LONE_CODES = {-1.0, -9.0, -77.0, -88.0, -99.0}  # of a channel that is never negative otherwise
+LONE_CODES = {-1.0, -9.0, -77.0, -88.0, -99.0}  # in channels that are never negative otherwise
 
 
 class Mark(NamedTuple):
-    """A number that seems to stand for missing values, and how often it does."""
+    """A number that seems to stand for missing values, and how often it occurs."""
 
     value: float
     times: int
 
 
 class Counted(NamedTuple):
-    """Different values (k,), sorted, and how often each occurs."""
+    """The different values (k,), sorted, and how often each occurs."""
 
     values: Array
     times: Array
@@ -90,12 +91,12 @@ def _at_the_low_end(distinct: Array, times: Array) -> Iterator[Mark]:
 
 
 def is_code(value: float) -> bool:
-    """Whether a number is of the kind that people write for missing values, and seldom measure."""
+    """Whether a number is one that people write for missing values and seldom measure."""
     return abs(value) in CODES or abs(value) >= HUGE
 
 
 def _stand_apart(low: Counted, others: Counted) -> bool:
-    """Whether the values `low` are no part of what lies above them."""
+    """Whether the values `low` do not belong to the distribution of the values above them."""
     smallest, codes = float(others.values[0]), all(map(is_code, low.values.tolist()))
     gap = smallest - float(low.values[-1])
     if len(others.values) < ENOUGH:  # levels, a count, a switch
@@ -110,7 +111,7 @@ def _stand_apart(low: Counted, others: Counted) -> bool:
 
 
 def _isolated(low: Counted, others: Counted, spreads: float, share: float) -> bool:
-    """Whether a gap, or a share of it, is at least some deviations of the others and their reach on this side."""
+    """Whether the gap is at least a share of the others' deviation times `spreads`, and of their reach on this side."""
     smallest = others.values[0]
     q1, median, q3 = _quartiles(others)
     spread = (q3 - q1) / 1.349 if q3 > q1 else (others.values[-1] - smallest) / 4  # as of a normal distribution
@@ -123,7 +124,7 @@ def _quartiles(ordered: Counted) -> Array:
 
 
 def _logarithms(low: Counted, others: Counted) -> tuple[Counted, Counted]:
-    """Of either sign; linear near 0, that is below the usual size of the others."""
+    """Signed logarithms; linear near 0, that is, below the median size of the others."""
     order = np.argsort(np.abs(others.values))
     unit = _quartiles(Counted(np.abs(others.values)[order], others.times[order]))[1] or 1.0
     both = (Counted(np.sign(x) * np.log1p(np.abs(x) / unit), times) for x, times in (low, others))
@@ -132,7 +133,7 @@ def _logarithms(low: Counted, others: Counted) -> tuple[Counted, Counted]:
 
 # -- dates written as numbers
 
-FORMATS = {  # how a date is written: the largest month, day, ..., second, and the format of pandas
+FORMATS = {  # pattern of a date: the largest month, day, ..., second, and the format for pandas
     "YYYYMMDD": ((12, 31), "%Y%m%d"),
     "YYYYMM": ((12,), "%Y%m"),
     "YYMMDD": ((12, 31), "%y%m%d"),
@@ -142,12 +143,12 @@ FORMATS = {  # how a date is written: the largest month, day, ..., second, and t
     "YYYYMMDDHHMMSS": ((12, 31, 23, 59, 59), "%Y%m%d%H%M%S"),
 }
 YEARS, SHORT_YEARS = (1900, 2100), (1, 99)
-DATES = 8  # different stamps that must all be dates
-SHORT_DATES = 24  # if they have four digits, as many a count of days or hours has
+DATES = 8  # least number of different time stamps, which must all be dates
+SHORT_DATES = 24  # the same for four digits, which many counts of days or hours also have
 
 
 class Dates(NamedTuple):
-    """How stamps are written, how pandas reads them, and two neighbours whose difference is no interval."""
+    """The pattern of dates, their format for pandas, and two neighbours whose difference is not their interval."""
 
     written: str
     format: str
@@ -156,9 +157,9 @@ class Dates(NamedTuple):
 
 
 def find_dates(stamps: Array) -> Dates | None:
-    """The form of dates that (N,) plain numbers, of all series, have; None if they are no dates.
+    """Find the date format of (N,) plain numbers from all series; None if they are not dates.
 
-    Dates of a single month have the right intervals and are let be.
+    Dates within a single month have the right intervals and are not reported.
 
     Example:
         >>> find_dates(np.array([20240129, 20240130, 20240131, *range(20240201, 20240206)]))
@@ -172,7 +173,7 @@ def find_dates(stamps: Array) -> Dates | None:
         if not first * 100 ** len(limits) <= low <= high < (last + 1) * 100 ** len(limits):
             continue
         distinct = _if_dates(stamps, limits)
-        carried = np.flatnonzero(np.diff(distinct // 100))  # a month, or a year if there are no days, is over
+        carried = np.flatnonzero(np.diff(distinct // 100))  # where a month ends, or a year if there are no days
         if len(carried) and len(distinct) >= (SHORT_DATES if written == "YYMM" else DATES):
             at = carried[np.argmin(np.diff(distinct)[carried])]
             return Dates(written, form, int(distinct[at]), int(distinct[at + 1]))
@@ -180,7 +181,7 @@ def find_dates(stamps: Array) -> Dates | None:
 
 
 def _if_dates(stamps: Array, limits: tuple[int, ...]) -> Array:
-    """The different stamps, sorted, if all of them have such a month, day, and so on; else none."""
+    """The different time stamps, sorted, if all of them have a valid month, day, and so on; else empty."""
     whole = stamps.astype(np.int64)
     nothing: Array = whole[:0]
     if not np.array_equal(whole, stamps):
@@ -188,6 +189,6 @@ def _if_dates(stamps: Array, limits: tuple[int, ...]) -> Array:
     rest = whole
     for place, limit in reversed(list(enumerate(limits))):
         rest, part = np.divmod(rest, 100)
-        if part.max() > limit or (place < 2 and part.min() < 1):  # there is no month or day 0
+        if part.max() > limit or (place < 2 and part.min() < 1):  # months and days start from 1
             return nothing
     return np.unique(whole)

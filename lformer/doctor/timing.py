@@ -1,4 +1,4 @@
-"""Questions about rows and stamps: order, duplicates, resolution and gaps."""
+"""Checks of rows and time stamps: order, duplicates, resolution and gaps."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from lformer.panel.stamps import LONGEST
 EPOCHS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 EPOCH_LOW, EPOCH_HIGH = 1e8, 5e9  # seconds since 1970: from 1973 to 2128
 SERIALS = (36526.0, 55153.0)  # days since 1899-12-30: from 2000 to 2050
-MIDNIGHT = 86400  # seconds; a multiple of 128, so stamps of whole days only look rounded
+MIDNIGHT = 86400  # seconds; a multiple of 128, so whole days merely look as if they had been rounded
 DUPLICATES = "Duplicates"
-ENOUGH = 8  # distinct stamps before a pattern among them means anything
+ENOUGH = 8  # least number of different time stamps in which a pattern means anything
 COARSE = 0.05  # resolution of float32 stamps as a share of the median gap
 HUGE_GAP, BEYOND_P99 = 100.0, 10.0  # times the median, times the 99 % quantile
-ROUNDING = 1e-9  # relative difference of stamps that are probably meant to be one
+ROUNDING = 1e-9  # relative difference of time stamps that are probably meant to be the same
 
 
 def _unsorted(records: Records, layout: Layout, figures: Figures) -> Iterator[Finding]:
@@ -39,14 +39,14 @@ def _unsorted(records: Records, layout: Layout, figures: Figures) -> Iterator[Fi
             "info", "Stamps out of order",
             f"{counted(len(back), 'row')} in {counted(distinct(owner[back]), 'series')} come before the row "
             f"above them, such as {records.at(kept[at + 1])} after {stamp(clock[at])}.",
-            "Nothing to do: Panel.from_long sorts. If the order of the rows was meant to be the order of time, check "
-            "the stamps.",
+            "Nothing to do: Panel.from_long sorts the rows. If they were meant to be in order of time, check the time "
+            "stamps.",
             "Nothing to do: rows are sorted. If their order was meant to be the order of time, check the stamps.",
         )  # fmt: skip
 
 
 def _merged_rows(records: Records, layout: Layout, figures: Figures) -> Iterator[Finding]:
-    """Rows of one id and time; usual in a table with a channel column, worth a word in one without."""
+    """Rows with the same id and time: usual in a table with a channel column, worth mentioning in one without."""
     in_row = np.bincount(layout.row_of[layout.row_of >= 0], minlength=len(layout.source))
     tied = in_row > 1
     figures["tied"] = int(in_row[tied].sum())
@@ -85,13 +85,14 @@ def _duplicates(records: Records, layout: Layout, figures: Figures) -> Iterator[
 
 
 def merged(finding: Finding, on_duplicate: str) -> Finding:
-    """What is left to say of duplicates if somebody has said what is to be done with them."""
-    done = f"Nothing to do: on_duplicate={on_duplicate!r} decides."
-    return replace(finding, level="info", advice=done, option=f"Nothing to do: --on-duplicate {on_duplicate} decides.")
+    """The finding about duplicates if the user has specified how to resolve them."""
+    done = f"Nothing to do: on_duplicate={on_duplicate!r} resolves them."
+    option = f"Nothing to do: --on-duplicate {on_duplicate} resolves them."
+    return replace(finding, level="info", advice=done, option=option)
 
 
 def _repeats(channel: Channel, layout: Layout) -> tuple[Array, Array, Array, Array]:
-    """Of every (id, time) that occurs more than once: a record, the extremes of its values and how many there are."""
+    """For each (id, time) that occurs more than once: one record, its lowest and highest value, and their number."""
     row = layout.row_of[channel.rows]
     records, values = channel.rows[row >= 0], channel.values[row >= 0]
     row = row[row >= 0]
@@ -112,8 +113,8 @@ def _float32_stamps(records: Records, layout: Layout, figures: Figures) -> Itera
     if not len(clock):
         return
     advice = (
-        "Go back to the source of the stamps and read them as int64, float64 or datetime64; what float32 has rounded "
-        "away cannot be recovered. Or subtract the start of each series before storing times in float32."
+        "Go back to the source of the time stamps and read them as int64, float64 or datetime64; what float32 has "
+        "rounded away cannot be recovered. Or subtract the start of each series before storing times in float32."
     )
     if getattr(records.stored, "kind", "") == "f" and records.stored.itemsize < 8:
         step = float(np.spacing(np.abs(clock).max().astype(f"f{records.stored.itemsize}")))
@@ -121,7 +122,7 @@ def _float32_stamps(records: Records, layout: Layout, figures: Figures) -> Itera
             yield Finding(
                 "warning", "Stamps in float32",
                 f"Stamps up to {stamp(clock.max())} are stored as {records.stored}, which resolves {step:g} at that "
-                f"size; times closer than that have become one or have moved.",
+                f"size; time stamps closer together than that have been merged or shifted.",
                 advice,
             )  # fmt: skip
         return
@@ -140,7 +141,7 @@ def _float32_stamps(records: Records, layout: Layout, figures: Figures) -> Itera
 
 
 def _seconds_since_1970(clock: Array) -> Array | None:
-    """(N,) float64 if the stamps are whole seconds of our time, else None."""
+    """(N,) float64 if the time stamps are whole seconds of recent decades, else None."""
     if clock.dtype.kind == "M":
         whole = clock.astype("datetime64[s]")
         if not bool((whole == clock).all()):
@@ -171,7 +172,7 @@ def _epoch(records: Records, layout: Layout, figures: Figures) -> Iterator[Findi
             "info", f"Stamps look like Unix time in {unit}",
             f"Read so, they run from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}. Gaps are counted in {unit}; "
             f"the median is {number(figures.get('gap_median', float('nan')))}.",
-            "Nothing to do: only differences count, and they are taken in 64 bits. For another unit convert with "
+            "Nothing to do: only differences count, and they are computed in 64 bits. For another unit, convert with "
             f'pandas.to_datetime(..., unit="{unit}") and choose Panel.from_long(..., unit="h").',
             f"Nothing to do if only differences count; --time-format unix-{unit} makes dates of them, so that the "
             "model sees hours and weekdays.",
@@ -179,7 +180,7 @@ def _epoch(records: Records, layout: Layout, figures: Figures) -> Iterator[Findi
 
 
 def _excel(records: Records, layout: Layout, figures: Figures) -> Iterator[Finding]:
-    """Numbers that are days of this century to a spreadsheet."""
+    """Numbers that a spreadsheet would show as dates of this century."""
     clock = records.clock[layout.source]
     if clock.dtype.kind not in "if" or distinct(clock) < ENOUGH:
         return
@@ -201,7 +202,7 @@ def _dated(records: Records, layout: Layout, figures: Figures) -> Iterator[Findi
 
 
 def _too_far_apart(records: Records, layout: Layout, figures: Figures) -> Iterator[Finding]:
-    """Gaps with which a series spans more than 64-bit integers or a panel can hold."""
+    """Gaps that make a series longer than 64-bit integers or a panel can represent."""
     before, after = layout.times[layout.after - 1], layout.times[layout.after]
     bad = (before <= LONGEST) & ~(after <= LONGEST)
     if bad.any():
@@ -209,7 +210,7 @@ def _too_far_apart(records: Records, layout: Layout, figures: Figures) -> Iterat
         yield Finding(
             "error", "Stamps too far apart",
             f"{counted(int(bad.sum()), 'gap')} cannot be represented: {here}, then {there}.",
-            "Such stamps usually stand for missing ones; drop those rows.",
+            "Such time stamps usually stand for missing ones; drop these rows.",
         )  # fmt: skip
 
 
@@ -240,13 +241,13 @@ def _huge_gaps(records: Records, layout: Layout, figures: Figures) -> Iterator[F
         f"{counted(len(where), 'gap')} in {counted(series, 'series')} far above the median of "
         f"{span(figures['gap_median'], layout.unit)} and the 99 % quantile of "
         f"{span(figures['gap_p99'], layout.unit)}: {listed(shown, len(where))}.",
-        "Check these stamps for a wrong unit or a date that stands for a missing one; if they are right, consider a "
-        "series of its own on each side of the gap.",
+        "Check these time stamps for a wrong unit or a date that stands for a missing one. If they are correct, "
+        "consider splitting the series at the gap.",
     )  # fmt: skip
 
 
 def _near_ties(records: Records, layout: Layout, figures: Figures) -> Iterator[Finding]:
-    """Stamps that differ only by rounding would become rows of their own."""
+    """Time stamps that differ only by rounding, and would become separate rows."""
     clock = records.clock
     if clock.dtype.kind != "f" or "gap_median" not in figures:
         return
@@ -259,8 +260,8 @@ def _near_ties(records: Records, layout: Layout, figures: Figures) -> Iterator[F
         yield Finding(
             "warning", "Stamps that differ only by rounding",
             f"{counted(len(close), 'pair')} of neighbouring stamps: {listed(shown, len(close))}.",
-            "If they are meant to be one, round before building the panel: table[time].round(6).",
-            "If they are meant to be one, round them in the file.",
+            "If they are meant to be the same, round them before building the panel: table[time].round(6).",
+            "If they are meant to be the same, round them in the file.",
         )  # fmt: skip
 
 

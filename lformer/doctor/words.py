@@ -1,4 +1,4 @@
-"""Numbers, spans of time and stamps as a reader wants them."""
+"""Numbers, spans of time and time stamps as text for a reader."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLOCK = (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3),
 
 
 def number(x: float) -> str:
-    """Three significant digits, whole numbers in full.
+    """Format a number with three significant digits, or in full if it is whole.
 
     Example:
         >>> number(12345), number(0.123456), number(1234.56), number(2.5e-7)
@@ -30,7 +30,7 @@ def number(x: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in percent, never rounded to 0 or 100 unless it is.
+    """Format a share in percent, never rounded to 0 or 100 unless it is exact.
 
     Example:
         >>> percent(0.25), percent(0.99999), percent(1e-5)
@@ -46,7 +46,7 @@ def percent(share: float) -> str:
 
 
 def span(x: float, unit: str) -> str:
-    """A span of time; one in seconds of a calendar in the largest unit that it fills.
+    """Format a span of time; spans in seconds are given in the largest unit that fits.
 
     Example:
         >>> span(5400, "s"), span(0.25, "h"), span(2, "")
@@ -59,7 +59,7 @@ def span(x: float, unit: str) -> str:
 
 
 def readable(horizon: float, unit: str) -> tuple[float, str]:
-    """How many of our units make one in which spans up to a horizon are easy to read, and its name.
+    """A unit in which spans up to a horizon are easy to read: its size in the given unit, and its name.
 
     Example:
         >>> readable(200_000, "s"), readable(200_000, "weeks")
@@ -71,14 +71,14 @@ def readable(horizon: float, unit: str) -> tuple[float, str]:
 
 
 def stamp(x: Any) -> str:
-    """A stamp as the user wrote it."""
+    """Format a time stamp as the user would write it."""
     if isinstance(x, np.datetime64):
         return str(np.datetime_as_string(x, unit="auto")) if not np.isnat(x) else "NaT"
     return f"{x:.15g}" if isinstance(x, float | np.floating) else str(x)
 
 
 def listed(examples: Iterable[str], total: int) -> str:
-    """Some examples and how many more there are.
+    """List some examples, and how many more there are.
 
     Example:
         >>> listed(["row 3", "row 9"], 5)
@@ -89,5 +89,5 @@ def listed(examples: Iterable[str], total: int) -> str:
 
 
 def counted(n: int, word: str) -> str:
-    """`1 row`, `2 rows`; series stay series."""
+    """A count with its noun: `1 row`, `2 rows`; series stay series."""
     return f"{n:,} {word if n == 1 or word == 'series' else word + 's'}"

@@ -54,6 +54,10 @@ class LFormerPointClassifier(ClassSettings, _PointEstimator, SetEstimator):
 
     Args:
         class_weight, label_smoothing: as in `ClassSettings`, applied to each row.
+        trees: whether the prediction is averaged with that of gradient-boosted trees on the values of each channel at
+            the row and at rows nearby, see `lformer.nn.row_table` and `TreesEstimator`. "auto" turns this on with at
+            least 12 validation series and at most 64 channels, but not with `streaming` nor with `class_weight`. Trees
+            that do not help on the validation series are left out.
         pretrained: a fitted `LFormerPretrainer` to start from, or the folder of a saved one; see `FineTunedEstimator`.
         others: see `LFormerEstimator`.
 

@@ -1,4 +1,4 @@
-"""report: what a fitted model is worth and why, as one page of HTML."""
+"""Reports on fitted estimators, each as a single HTML page."""
 
 from lformer.report.write import report
 

@@ -1,4 +1,4 @@
-"""The pictures of a report but those of records, and the numbers that are in them."""
+"""The charts of a report, except those of records, and the numbers that they show."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BINS = 10  # of probabilities
-POINTS = 700  # drawn of a cloud
+POINTS = 700  # drawn in a scatter plot
 BARS = 20  # channels drawn
 UNITS = {"d": "days", "h": "hours", "min": "minutes", "s": "seconds"}
 
 
 class Chart(NamedTuple):
-    """A picture, and the same as a table."""
+    """A chart as a picture, and the same numbers as a table."""
 
     picture: str
     header: list[str]
@@ -31,14 +31,14 @@ class Chart(NamedTuple):
 
 
 def curve(history: list[dict[str, float]], column: str, name: str, level: tuple[str, float] | None, low: bool) -> Chart:
-    """One number per epoch, of each member; the best epoch is marked, and what a simple rule reaches is a line.
+    """One number per epoch for each member, with the best epoch marked, and a line for the score of a baseline.
 
     Args:
-        history: member, epoch and the column of every epoch.
-        column: which one.
-        name: of it.
-        level: name and value of a rule, if there is one to compare with.
-        low: whether less is better.
+        history: member, epoch and the column, for every epoch.
+        column: the column to plot.
+        name: name of the column on the page.
+        level: name and score of a baseline, if there is one to compare with.
+        low: whether lower is better.
     """
     members = sorted({row.get("member", 0) for row in history})
     values = [row[column] for row in history] + ([] if level is None else [level[1]])
@@ -70,15 +70,15 @@ def curve(history: list[dict[str, float]], column: str, name: str, level: tuple[
 
 
 def _not_wild(values: list[float]) -> float:
-    """The largest, or less where a few at the start dwarf all others."""
+    """The largest value, or a smaller one if a few at the start dwarf all others."""
     most = float(np.quantile(values, 0.95)) + 0.5 * float(np.ptp(np.quantile(values, [0.05, 0.95])))
     return max(min(max(values), most), values[-1])
 
 
 def reliability(probability: Array, happened: Array) -> Chart:
-    """How often it happened where the model said so with about this probability: (N,), (N,) bool.
+    """Reliability diagram of predicted probabilities (N,) and whether the event happened (N,) bool.
 
-    Bins hold equally many answers; whiskers are Wilson's 95 % interval.
+    Bins hold about the same number of predictions; whiskers are Wilson's 95 % interval.
     """
     edges = np.unique(np.quantile(probability, np.linspace(0, 1, BINS + 1)))
     place = np.clip(np.searchsorted(edges, probability, side="right") - 1, 0, max(len(edges) - 2, 0))
@@ -91,7 +91,7 @@ def reliability(probability: Array, happened: Array) -> Chart:
             continue
         n, said, share = int(mine.sum()), float(probability[mine].mean()), float(happened[mine].mean())
         low, high = wilson(share, n)
-        tip = f"said {percent(said)}, happened {percent(share)} of {n:,}"
+        tip = f"predicted {percent(said)}, observed {percent(share)} of {n:,}"
         parts += [
             line(frame.x(said), frame.y(low), frame.x(said), frame.y(high), "whisker"),
             dot(frame.x(said), frame.y(share), 4.5, "point", tip),
@@ -100,12 +100,12 @@ def reliability(probability: Array, happened: Array) -> Chart:
         ys.append(share)
         rows.append([percent(said), percent(share), f"{percent(low)} to {percent(high)}", f"{n:,}"])
     parts.append(frame.path(xs, ys, "curve c0"))
-    header = ["predicted", "observed", "95 % interval", "answers"]
-    return Chart(svg(HALF, HIGH, "Observed share by predicted probability, in bins", parts), header, rows)
+    header = ["predicted", "observed", "95 % interval", "predictions"]
+    return Chart(svg(HALF, HIGH, "Observed frequency by predicted probability, in bins", parts), header, rows)
 
 
 def wilson(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's interval for a share of n.
+    """Wilson's confidence interval for a share of n.
 
     Example:
         >>> [round(x, 3) for x in wilson(0.5, 10)]
@@ -117,7 +117,7 @@ def wilson(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
 
 
 def cloud(told: Array, truth: Array, name: str) -> Chart:
-    """Predicted against true numbers, (N,) each; the line is where both are the same."""
+    """Scatter plot of predicted against true values, (N,) each, with a line where both are equal."""
     low, high = around(float(min(told.min(), truth.min())), float(max(told.max(), truth.max())))
     frame = Frame(x_low=low, x_high=high, y_low=low, y_high=high)
     some = np.arange(len(told))
@@ -128,11 +128,11 @@ def cloud(told: Array, truth: Array, name: str) -> Chart:
     shares = np.quantile(told - truth, [0.05, 0.25, 0.5, 0.75, 0.95])
     rows = [[name, *(number(float(x)) for x in shares), number(float(np.sqrt(np.square(told - truth).mean())))]]
     header = [f"error of {name}", "5 %", "25 %", "median", "75 %", "95 %", "RMSE"]
-    return Chart(svg(HALF, HIGH, f"Predicted {name} against the true one, {len(some):,} answers", parts), header, rows)
+    return Chart(svg(HALF, HIGH, f"{name}: predicted against true, {len(some):,} predictions", parts), header, rows)
 
 
 def errors(told: Array, truth: Array, name: str) -> Chart:
-    """How far predictions lie from the truth: a histogram, what is beyond 1 % at either end in its last bars."""
+    """Histogram of the prediction errors; the outermost bars contain the 1 % beyond them at either end."""
     error = told - truth
     low, high = (float(q) for q in np.quantile(error, [0.01, 0.99]))
     reach = max(abs(low), abs(high)) or 1.0
@@ -149,17 +149,18 @@ def errors(told: Array, truth: Array, name: str) -> Chart:
         [f"{number(float(a))} to {number(float(b))}", f"{n:,}"]
         for a, b, n in zip(edges[:-1], edges[1:], counts, strict=True)
     ]
-    return Chart(svg(HALF, HIGH, f"Histogram of the errors of {name}", parts), ["predicted − true", "answers"], rows)
+    words = f"Histogram of the errors of {name}"
+    return Chart(svg(HALF, HIGH, words, parts), ["predicted − true", "predictions"], rows)
 
 
 def losses(table: pd.DataFrame, column: str, what: str, like: pd.DataFrame | None = None) -> Chart:
-    """Bars of lost score with their deviation over repeats; those beyond the most important are in the table alone.
+    """Bar chart of importance, with its deviation over repeats; only the largest are drawn, the table has all.
 
     Args:
         table: the column of names, loss and deviation.
-        column: of names.
-        what: the losses are of, such as "AUC lost".
-        like: another table, whose axis this one has too, so that the two can be compared.
+        column: name of the column of names.
+        what: name of the losses, such as "decrease in AUC".
+        like: another table that shares the axis of this one, so that the two can be compared.
     """
     both = [one.head(BARS).fillna({"deviation": 0.0}) for one in (table, like) if one is not None]
     shown = both[0]
@@ -195,7 +196,7 @@ def losses(table: pd.DataFrame, column: str, what: str, like: pd.DataFrame | Non
 
 
 def ranges(table: pd.DataFrame) -> Chart:
-    """Half-lives: quartiles as a bar, the median as a dot, an arrow where the upper quartile is not reached."""
+    """Half-lives: quartiles as a bar, the median as a dot, and an arrow if the upper quartile is not reached."""
     unit = table.attrs.get("unit", "")
     quartiles = table[["lower", "median", "upper"]].to_numpy(dtype=float)
     longest = float(quartiles[np.isfinite(quartiles)].max(initial=0.0)) or 1.0

@@ -1,4 +1,4 @@
-"""How often the truth lies in intervals or sets, against how often they promise it."""
+"""Observed against nominal coverage of prediction intervals and sets."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from lformer.report.facts import Coverage
 from lformer.report.frame import HALF, HIGH, Frame, dot
 
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-CALIBRATED, THOUGHT = "calibrated", "as the model thinks"
+CALIBRATED, THOUGHT = "calibrated", "not calibrated"
 
 
 def of_sets(estimator: Any, probability: Array, code: Array, lengths: Array) -> list[Coverage]:
-    """Of the sets of a calibrated classifier: (N, K) probabilities, (N,) classes, (n,) answers of each series."""
+    """Coverage of a classifier's prediction sets: (N, K) probabilities, (N,) classes, (n,) predictions per series."""
     if estimator.calibration_ is None or not of_classes(estimator):
         return []
     missed, owner = class_scores(probability, code)[:, 0], np.repeat(np.arange(len(lengths)), lengths)
@@ -30,11 +30,11 @@ def of_sets(estimator: Any, probability: Array, code: Array, lengths: Array) -> 
     sets = [np.maximum((1 - probability <= limit).sum(axis=1), 1).astype(float) for limit in limits]
     best = probability.argmax(axis=1) == code  # the likeliest class is in every set
     inside = [((missed <= limit) | best).astype(float) for limit in limits]
-    return [_shares(CALIBRATED, inside, sets, owner, "classes in a set")]
+    return [_shares(CALIBRATED, inside, sets, owner, "mean number of classes")]
 
 
 def of_intervals(estimator: Any, X: Any, y: Any) -> list[Coverage]:
-    """Of the intervals of an estimator of numbers: calibrated ones, and those of its own distributions."""
+    """Coverage of prediction intervals: calibrated ones, and those of the predicted distributions."""
     kind, calibration = estimator.task_.distribution, estimator.calibration_
     if kind == "point" and calibration is None:
         return []
@@ -50,7 +50,7 @@ def of_intervals(estimator: Any, X: Any, y: Any) -> list[Coverage]:
             ends = [value_at(kind, told.numbers, told.size, side * z) for side in (-1.0, 1.0)]
             inside.append(np.where(np.isnan(scores), np.nan, scores <= z))
             wide.append(np.where(np.isnan(scores), np.nan, (ends[1] - ends[0]) / scale))
-        return _shares(name, inside, wide, owner, "mean width, in deviations")
+        return _shares(name, inside, wide, owner, "mean width, in standard deviations")
 
     coverages = []
     if calibration is not None:
@@ -62,7 +62,7 @@ def of_intervals(estimator: Any, X: Any, y: Any) -> list[Coverage]:
 
 
 def _shares(name: str, inside: list[Array], size: list[Array], owner: Array, what: str) -> Coverage:
-    """Means over series of the shares of their answers."""
+    """Means over series of the shares of their predictions."""
     observed, error = [], []
     for one in inside:
         each = _by_series(one, owner)
@@ -73,7 +73,7 @@ def _shares(name: str, inside: list[Array], size: list[Array], owner: Array, wha
 
 
 def _by_series(values: Array, owner: Array) -> Array:
-    """(n,) the mean of the values of each series, NaN aside; series without any are left out."""
+    """(n,) the mean of the values of each series, ignoring NaN; series without a value are left out."""
     table = values[:, None] if values.ndim == 1 else values
     known = ~np.isnan(table)
     count = np.bincount(owner, known.sum(axis=1))
@@ -82,15 +82,15 @@ def _by_series(values: Array, owner: Array) -> Array:
 
 
 def coverage_chart(found: list[Coverage]) -> Chart:
-    """Observed coverage against what was asked for; whiskers are two standard errors over series."""
+    """Observed against nominal coverage; whiskers are two standard errors over series."""
     low = min(0.4, *(min(one.observed) for one in found))
     frame = Frame(x_low=0.45, x_high=1.0, y_low=max(low - 0.05, 0.0), y_high=1.0)
-    parts = [*frame.axes("coverage that was asked for"), frame.path([0.45, 1], [max(0.45, frame.y_low), 1], "mark")]
+    parts = [*frame.axes("nominal coverage"), frame.path([0.45, 1], [max(0.45, frame.y_low), 1], "mark")]
     rows = []
     for k, one in enumerate(found):
         for c, share, error, size in zip(one.nominal, one.observed, one.error, one.size, strict=True):
             reach = max(share - 2 * error, frame.y_low), min(share + 2 * error, 1.0)
-            tip = f"{one.name}: asked {percent(c)}, found {percent(share)}"
+            tip = f"{one.name}: nominal {percent(c)}, observed {percent(share)}"
             parts += [
                 line(frame.x(c), frame.y(reach[0]), frame.x(c), frame.y(reach[1]), "whisker"),
                 dot(frame.x(c), frame.y(share), 4.0, f"dot{k}", tip),
@@ -98,18 +98,19 @@ def coverage_chart(found: list[Coverage]) -> Chart:
             shown = number(size) if np.isfinite(size) else "infinite"
             rows.append([one.name, percent(c), percent(share), f"± {percent(2 * error)}", shown])
         parts += [frame.path(one.nominal, one.observed, f"curve c{k}"), *_key(frame, found, k)]
-    words = "Coverage on these series against what was asked for: " + "; ".join(
+    words = "Observed against nominal coverage on these series: " + "; ".join(
         f"{one.name} {percent(one.observed[one.nominal.index(0.9)])} at 90 %" for one in found
     )
-    header = ["interval" if "width" in found[0].what else "set", "asked for", "found", "two errors", found[0].what]
+    kind = "interval" if "width" in found[0].what else "set"
+    header = [kind, "nominal", "observed", "two standard errors", found[0].what]
     return Chart(svg(HALF, HIGH, words, parts), header, rows)
 
 
 def size_chart(found: list[Coverage]) -> Chart:
-    """How wide intervals, or how large sets, are for it."""
+    """The width of intervals, or the size of sets, by nominal coverage."""
     known = [size for one in found for size in one.size if np.isfinite(size)] or [1.0]
     frame = Frame(x_low=0.45, x_high=1.0, y_low=0.0, y_high=1.08 * max(known))
-    parts, rows = frame.axes("coverage that was asked for"), []
+    parts, rows = frame.axes("nominal coverage"), []
     for k, one in enumerate(found):
         some = [(c, size) for c, size in zip(one.nominal, one.size, strict=True) if np.isfinite(size)]
         parts += [frame.path([c for c, _ in some], [size for _, size in some], f"curve c{k}"), *_key(frame, found, k)]
@@ -118,12 +119,12 @@ def size_chart(found: list[Coverage]) -> Chart:
             [one.name, percent(c), number(size) if np.isfinite(size) else "infinite"]
             for c, size in zip(one.nominal, one.size, strict=True)
         ]
-    words = f"{found[0].what} by the coverage that was asked for"
-    return Chart(svg(HALF, HIGH, words, parts), ["interval", "asked for", found[0].what], rows)
+    words = f"{found[0].what} by nominal coverage"
+    return Chart(svg(HALF, HIGH, words, parts), ["interval", "nominal", found[0].what], rows)
 
 
 def _key(frame: Frame, found: list[Coverage], k: int) -> list[str]:
-    """Which curve is which."""
+    """The legend entry of one curve."""
     y = frame.bottom - 12 - 18 * (len(found) - 1 - k)
     return [
         f'<path d="M{frame.right - 150:.1f} {y - 4:.1f}h18" class="curve c{k}"/>',

@@ -1,4 +1,4 @@
-"""Which records a report shows: one that was answered well, a typical one, and the one that went most wrong."""
+"""The records that a report shows: one that was predicted well, a typical one, and the one with the largest error."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from lformer.panel.stamps import stamps
 from lformer.parts import PanelPart
 from lformer.report.facts import Example
 
-ROLES = {"best": 0.02, "typical": 0.5, "worst": 1.0}  # by the share of answers that are no worse
+ROLES = {"best": 0.02, "typical": 0.5, "worst": 1.0}  # share of predictions with errors that are no larger
 
 
 def chosen(missed: Array) -> dict[str, int]:
-    """Positions of a good, a typical and the worst answer; NaN is none, and no position comes twice."""
+    """Positions of a good, a typical and the worst prediction, by errors (n,); NaN is ignored, no position repeats."""
     order = np.argsort(missed, kind="stable")[: int(np.isfinite(missed).sum())]
     found: dict[str, int] = {}
     for role in ("worst", "best", "typical"):
@@ -31,13 +31,13 @@ def chosen(missed: Array) -> dict[str, int]:
 
 
 def of_series(estimator: Any, panel: Panel, told: Array, truth: Array, missed: Array) -> list[Example]:
-    """Of answers per series: (n, K), (n, ...), (n,)."""
+    """Examples of predictions per series: predictions (n, K), truth (n, ...) and errors (n,)."""
     more = {} if of_classes(estimator) or told.shape[1] == 1 else {"output": 0}
     return [_example(role, estimator, panel, i, told[i], truth[i], more) for role, i in chosen(missed).items()]
 
 
 def of_rows(estimator: Any, panel: Panel, told: Array, truth: Array, missed: Array) -> list[Example]:
-    """Of answers per row: (N, K), (N, ...), (N,), those of one series after the other."""
+    """Examples of predictions per row, series after series: predictions (N, K), truth (N, ...) and errors (N,)."""
     ends = np.cumsum(panel.lengths)
     found = []
     for role, n in chosen(missed).items():
@@ -50,7 +50,7 @@ def of_rows(estimator: Any, panel: Panel, told: Array, truth: Array, missed: Arr
 
 
 def of_values(estimator: Any, part: PanelPart, told: Array, asked: Array) -> list[Example]:
-    """Of values that were hidden: (M, C) answers, and which of them count."""
+    """Examples of hidden values: predictions (M, C), and which of them count."""
     targets, panel, task = part.targets, part.panel, estimator.task_
     assert targets.first is not None
     assert targets.lengths is not None
@@ -85,7 +85,7 @@ def _example(role: str, estimator: Any, panel: Panel, i: int, told: Array, truth
 
 def _explained(estimator: Any, panel: Panel, i: int, more: dict[str, Any]) -> Explanation:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the page shows the gap
+        warnings.simplefilter("ignore", UserWarning)  # the page shows what remains unexplained
         return explain(estimator, panel, i, **more)
 
 
@@ -98,7 +98,7 @@ def _made(role: str, answer: str, truth: str, why: Explanation, panel: Panel, as
 
 
 def _since(asked: Any, first: Any) -> float:
-    """From one stamp to another: in seconds if they are dates or durations, else as numbers."""
+    """The time from one time stamp to another: in seconds for dates and durations, else as a number."""
     import pandas as pd
 
     if isinstance(first, pd.Timestamp | pd.Timedelta):
@@ -107,7 +107,7 @@ def _since(asked: Any, first: Any) -> float:
 
 
 def _in_zone(at: Any, panel: Panel) -> Any:
-    """A stamp as a query has it: in the zone of the panel, if that has one."""
+    """A time stamp in the time zone of the panel, if it has one, as a query needs it."""
     if panel.zone is None:
         return at[()] if isinstance(at, np.ndarray) else at
     import pandas as pd

@@ -1,4 +1,4 @@
-"""What a report says, before it is a page: numbers and words alone."""
+"""The content of a report, before it becomes a page: only numbers and text."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 
 class Score(NamedTuple):
-    """One metric of the model and of simple answers to the same question."""
+    """One metric of the model and of simple baselines."""
 
     metric: str
     model: float
-    others: dict[str, float]  # by name
-    higher: bool  # whether more is better
+    others: dict[str, float]  # of the baselines, by name
+    higher: bool  # whether higher is better
 
     @property
     def wins(self) -> bool:
-        """Whether the model is better than all of them."""
+        """Whether the model is better than all baselines."""
         return all(self.model > x if self.higher else self.model < x for x in self.others.values())
 
 
 class Numbers(NamedTuple):
-    """Predicted and true numbers, of one output or channel."""
+    """Predicted and true values of one output or channel."""
 
     name: str
     told: Array  # (N,)
@@ -35,38 +35,38 @@ class Numbers(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """How often the truth lies in intervals or sets, mean over series."""
+    """How often intervals or sets contain the truth, as a mean over series."""
 
     name: str  # of the intervals
-    nominal: list[float]  # what was asked for
+    nominal: list[float]
     observed: list[float]
     error: list[float]  # standard error over series
     size: list[float]  # mean width, or mean number of classes
-    what: str  # the size is
+    what: str  # name of the size
 
 
 class Example(NamedTuple):
-    """A record with its answer, and why."""
+    """A record with its prediction and the explanation of it."""
 
     role: str  # "best", "typical" or "worst"
     answer: str
     truth: str
     explanation: Explanation
-    unit: str  # of the times of the record
-    times: Array  # (N,) of the observations in the explanation, since the first
-    asked: float | None = None  # when, likewise, if the answer is for a moment
+    unit: str  # of the times
+    times: Array  # (N,) times of the observations in the explanation, since the first
+    asked: float | None = None  # time of the query, likewise, if the prediction is for one
 
 
 @dataclass(kw_only=True)
 class Facts:
-    """Everything that the page shows. What is None or empty has no place on it."""
+    """Everything that the page shows. Fields that are None or empty are left out."""
 
     title: str
     kind: str  # of the estimator
-    question: str  # in words
+    question: str  # the task, in words
     trained_on: str
     looked_at: str
-    series: int  # that the report looks at
+    series: int  # number of series of the report
     validation: list[Score]
     scores: list[Score]
     monitor: str
@@ -78,13 +78,13 @@ class Facts:
     labels: Array | None = None  # (N,) positions of the true classes
     numbers: list[Numbers] = field(default_factory=list)
     coverage: list[Coverage] = field(default_factory=list)
-    lost: str = ""  # what importance is counted in, such as "AUC lost"
+    lost: str = ""  # what importance measures, such as "decrease in AUC"
     channels: pd.DataFrame | None = None
     stamps: pd.DataFrame | None = None
     importance_on: str = ""
     half_lives: pd.DataFrame | None = None
     half_lives_on: str = ""
-    memory: str = ""  # what else there is to say of it
+    memory: str = ""  # a remark on the memory
     examples: list[Example] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Frame: the axes of a picture, from numbers to places in it."""
+"""Frame: the axes of a chart, and the conversion of numbers into positions."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from lformer.drawing import clean, line, text, ticks
 from lformer.panel import Array
 
-HALF, HIGH = 440.0, 250.0  # size of a picture that stands beside another
+HALF, HIGH = 440.0, 250.0  # size of a chart that is placed next to another
 
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """A rectangle of the picture and the numbers at its edges."""
+    """The plotting area of a chart, and the numbers at its edges."""
 
     left: float = 56.0
     right: float = HALF - 14
@@ -31,7 +31,7 @@ class Frame:
         return self.bottom - (self.bottom - self.top) * (value - self.y_low) / ((self.y_high - self.y_low) or 1.0)
 
     def axes(self, across: str, whole: bool = False) -> list[str]:
-        """Grid and numbers of both axes and the name of the one across, with `whole` numbers alone if asked for."""
+        """Grid and tick labels of both axes, and the name of the horizontal one; `whole` shows integers only."""
         parts = []
         for v in ticks(self.y_low, self.y_high, 4):
             parts += [
@@ -48,13 +48,13 @@ class Frame:
         return parts
 
     def path(self, xs: Sequence[float] | Array, ys: Sequence[float] | Array, kind: str) -> str:
-        """A line through points."""
+        """A line through some points."""
         points = "L".join(f"{self.x(a):.1f} {self.y(b):.1f}" for a, b in zip(xs, ys, strict=True))
         return f'<path d="M{points}" class="{kind}"/>' if points else ""
 
 
 def label(value: float) -> str:
-    """A number of an axis, without the noise of its arithmetic.
+    """Format a number of an axis, without floating-point noise.
 
     Example:
         >>> label(0.30000000000000004), label(-0.0), label(12000.0)
@@ -64,7 +64,7 @@ def label(value: float) -> str:
 
 
 def around(low: float, high: float) -> tuple[float, float]:
-    """A little more than a range, so that nothing lies on the edge."""
+    """Extend a range a little, so that nothing lies on the edge."""
     room = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
     return low - room, high + room
 

@@ -1,4 +1,4 @@
-"""From a fitted estimator and series with their targets to the facts of a report."""
+"""Collect the facts of a report from a fitted estimator and series with their targets."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from lformer.report import coverage, scores
 from lformer.report.examples import of_rows, of_series, of_values
 from lformer.report.facts import Facts, Numbers, Score
 
-SCORED = 5000  # series that are scored
-ROWS = 300_000  # read to measure importance, over all passes
-MANY = 16  # channels, from which on each is exchanged once
+SCORED = 5000  # largest number of series that are scored
+ROWS = 300_000  # rows that are read to measure importance, over all passes
+MANY = 16  # with more channels, each is exchanged only once
 MEASURED = 20_000  # rows on which half-lives are measured
 QUESTIONS = {
-    "LFormerClassifier": "Which class does a series belong to?",
-    "LFormerRegressor": "Which number belongs to a series?",
-    "LFormerPointClassifier": "Which class does each row of a series belong to?",
-    "LFormerPointRegressor": "Which number belongs to each row of a series?",
-    "LFormerInterpolator": "What are the values of a series between its rows?",
-    "LFormerForecaster": "What are the values of a series after its last row?",
+    "LFormerClassifier": "classify whole series",
+    "LFormerRegressor": "regress a number for each series",
+    "LFormerPointClassifier": "classify each row of a series",
+    "LFormerPointRegressor": "regress a number for each row of a series",
+    "LFormerInterpolator": "interpolate between the rows of a series",
+    "LFormerForecaster": "forecast the values after the last row of a series",
 }
 METRICS = {
     "crps": "CRPS",
@@ -56,7 +56,7 @@ METRICS = {
 def gather(
     estimator: Any, X: Any, y: Any, title: str | None, trained_on: Panel | None, note: str, random_state: int
 ) -> Facts:
-    """All that a report says. Series above `SCORED` are drawn at random, and the report says so."""
+    """All facts of a report. If there are more than `SCORED` series, some are drawn at random, which is noted."""
     draws = np.random.default_rng(random_state)
     panel, truth = matched(estimator, X), aligned(estimator, X, y)
     notes = [note] if note else []
@@ -92,7 +92,7 @@ def gather(
 
 
 def _look_at_answers(facts: Facts, estimator: Any, panel: Panel, truth: Any) -> None:
-    """Scores, and examples, of answers per series or row."""
+    """Add scores and examples of predictions per series or row."""
     points, classes = of_points(estimator), of_classes(estimator)
     told = estimator.predict_proba(panel) if classes else estimator.predict(panel)
     joined = {"model": np.concatenate(told) if points else np.asarray(told)} | _by_rules(estimator, panel, points)
@@ -101,7 +101,7 @@ def _look_at_answers(facts: Facts, estimator: Any, panel: Panel, truth: Any) -> 
         code = np.searchsorted(estimator.classes_, known)
         if (wrong := estimator.classes_[code % len(estimator.classes_)] != known).any():
             new = known[np.argmax(wrong)]
-            raise ValueError(f"y holds {new!r}, which is none of the classes of training: {estimator.classes_[:8]}.")
+            raise ValueError(f"y has the class {new!r}, which is not a class of training: {estimator.classes_[:8]}.")
         facts.classes, facts.probabilities, facts.labels = estimator.classes_.tolist(), joined["model"], code
         facts.scores = scores.of_classes(code, joined, len(estimator.classes_))
         missed = 1 - joined["model"][np.arange(len(code)), code]
@@ -113,7 +113,7 @@ def _look_at_answers(facts: Facts, estimator: Any, panel: Panel, truth: Any) -> 
         facts.scores = scores.of_numbers(known, joined)
         some = np.isfinite(known)
         facts.numbers = [
-            Numbers(f"output {k}" if known.shape[1] > 1 else "answer", joined["model"][c, k], known[c, k])
+            Numbers(f"output {k}" if known.shape[1] > 1 else "target", joined["model"][c, k], known[c, k])
             for k, c in enumerate(some.T)
             if c.any()
         ]
@@ -123,7 +123,7 @@ def _look_at_answers(facts: Facts, estimator: Any, panel: Panel, truth: Any) -> 
 
 
 def _look_at_records(facts: Facts, estimator: Any, panel: Panel) -> None:
-    """Scores, and examples, of values that were hidden."""
+    """Add scores and examples of values that were hidden."""
     facts.scores = scores.of_records(estimator.compare(panel), type(estimator).__name__)
     part = hidden(estimator, panel)
     targets = part.targets
@@ -144,7 +144,7 @@ def _look_at_records(facts: Facts, estimator: Any, panel: Panel) -> None:
 
 
 def _look_inside(facts: Facts, estimator: Any, panel: Panel, truth: Any, draws: np.random.Generator) -> None:
-    """What channels, stamps and memory are worth, on as many series as there is time for."""
+    """Add the importance of channels and time stamps, and half-lives, on a sample of the series if there are many."""
     C = len(panel.channels)
     repeats = 1 if C > MANY else 2
     passes = (C + 1) * repeats + 3
@@ -158,18 +158,18 @@ def _look_inside(facts: Facts, estimator: Any, panel: Panel, truth: Any, draws: 
         if len(fewer) > 1:
             facts.channels = channel_importance(estimator, fewer, known, **more)
     except ValueError as error:  # too few series to hide rows in, for instance
-        facts.notes.append(f"No importance of channels and stamps: {error}")
+        facts.notes.append(f"The importance of channels and time stamps was not measured: {error}")
     some = _some(panel, MEASURED, draws)
     facts.half_lives, facts.half_lives_on = half_life(estimator, panel[some]), _of(some, panel)
     if not estimator.model_.config.causal:
         facts.memory = (
-            " This model shares out the same total decay over every record: a long one fades more slowly than a "
-            "short one, and what comes late never fades by half."
+            " This model distributes the same total decay over every record: long records fade more slowly than short "
+            "ones, and late observations never fade by half."
         )
 
 
 def _by_rules(estimator: LFormerEstimator, panel: Panel, points: bool) -> dict[str, Array]:
-    """What the simple models of `fit` say, in the form of the estimator's own answers."""
+    """The predictions of the simple models of `fit`, in the form of the estimator's own."""
     found = {}
     for name, rule in rules(estimator).items():
         outputs = predict(rule, estimator.task_, unasked(estimator, panel), estimator.batch_size)
@@ -179,17 +179,17 @@ def _by_rules(estimator: LFormerEstimator, panel: Panel, points: bool) -> dict[s
 
 
 def _scoring(estimator: Any, truth: Any) -> tuple[str | None, str]:
-    """In which score importance is counted: AUC for two classes, as accuracy says little of a rare one."""
+    """The score that importance is measured in: AUC for two classes, because accuracy hardly changes if one is rare."""
     if of_records(estimator):
-        return None, "MSE of hidden values added"
+        return None, "increase in MSE of hidden values"
     if not of_classes(estimator):
-        return None, "R² lost"
+        return None, "decrease in R²"
     both = not of_points(estimator) and len(estimator.classes_) == 2 == len(np.unique(truth))
-    return ("roc_auc", "AUC lost") if both else (None, "accuracy lost")
+    return ("roc_auc", "decrease in AUC") if both else (None, "decrease in accuracy")
 
 
 def _some(panel: Panel, rows: int, draws: np.random.Generator) -> Array:
-    """Positions of series, drawn at random, with about so many rows in all, at least 30 if there are."""
+    """Positions of series drawn at random, with about `rows` rows in total, but at least 30 series if there are."""
     order = draws.permutation(len(panel))
     count = int(np.searchsorted(np.cumsum(panel.lengths[order]), rows, side="right"))
     return np.sort(order[: max(count, 30)])
@@ -201,7 +201,7 @@ def _of(some: Array, panel: Panel) -> str:
 
 
 def _validation(estimator: Any) -> list[Score]:
-    """What `fit` found on its own validation series; nothing after loading."""
+    """The score of `fit` on its validation series; empty after loading."""
     if not hasattr(estimator, "validation_score_"):
         return []
     task = estimator.task_
@@ -211,13 +211,14 @@ def _validation(estimator: Any) -> list[Score]:
 
 
 def _plain(row: dict[str, float], monitor: str) -> dict[str, float]:
-    """What the curve needs of an epoch."""
+    """The numbers of an epoch that the curves show."""
     return {"member": row.get("member", 0), "epoch": row["epoch"], "loss": row["loss"], "validation": row[monitor]}
 
 
 def _described(panel: Panel) -> str:
     rows, lengths, share = int(panel.lengths.sum()), panel.lengths, panel.share_observed()
-    unit = ", stamps are dates" if panel.origin.dtype.kind == "M" else f", times in {panel.unit}" if panel.unit else ""
+    dated = panel.origin.dtype.kind == "M"
+    unit = ", time stamps are dates" if dated else f", times in {panel.unit}" if panel.unit else ""
     return (
         f"{counted(len(panel), 'series')}, {counted(rows, 'row')} ({lengths.min():,} to {lengths.max():,} each), "
         f"{counted(len(panel.channels), 'channel')}, {percent(share)} observed{unit}"
@@ -225,13 +226,13 @@ def _described(panel: Panel) -> str:
 
 
 def _settings(estimator: Any) -> dict[str, str]:
-    """The arguments, those that were changed first, and what `fit` made of them."""
+    """The arguments, starting with those that were changed, and what `fit` made of them."""
     config = estimator.model_.config
     models = members_of(estimator.model_)
     count = sum(p.numel() for p in models[0].parameters())
     made = {
         "weights": f"{count:,}" + (f" in each of {len(models)} members" if len(models) > 1 else ""),
-        "memory": "reads back only (streaming)" if config.causal else "reads the whole series",
+        "memory": "causal (streaming)" if config.causal else "over the whole series",
         "epochs": str(estimator.n_iter_),
     }
     defaults = type(estimator)()

@@ -1,4 +1,4 @@
-"""The facts as one page: a single file of HTML that asks nobody for anything."""
+"""Write the facts as one page: a single HTML file that loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lformer.report.records import LARGEST, STRIPS, record
 from lformer.report.style import SCRIPT, STYLE
 
 CLASSES = 12  # in the confusion matrix
-OUTPUTS = 6  # that have pictures
+OUTPUTS = 6  # that have charts
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-ROLES = {"best": "Answered well", "typical": "Typical", "worst": "Most wrong"}
+ROLES = {"best": "Predicted well", "typical": "Typical", "worst": "Largest error"}
 
 
 def page(facts: Facts) -> str:
@@ -23,7 +23,7 @@ def page(facts: Facts) -> str:
     sections = [
         ("scores", "Scores", _scores(facts)),
         ("training", "Training", _training(facts)),
-        ("answers", "Answers", _answers(facts)),
+        ("answers", "Predictions", _answers(facts)),
         ("channels", "Channels and time", _importance(facts)),
         ("memory", "Memory", _memory(facts)),
         ("examples", "Examples", _examples(facts)),
@@ -53,12 +53,12 @@ def page(facts: Facts) -> str:
     )
 
 
-# -- what the sections say
+# -- the sections
 
 
 def _head(facts: Facts) -> str:
     about = {
-        "question": facts.question,
+        "task": facts.question,
         "model": facts.kind,
         "trained on": facts.trained_on,
         "report on": facts.looked_at,
@@ -74,16 +74,16 @@ def _head(facts: Facts) -> str:
 
 
 def _verdict(facts: Facts) -> tuple[str, str]:
-    """One sentence on the first of the scores that has a rival, and its colour."""
+    """One sentence on the most important score, and its colour."""
     first = next((score for score in facts.scores if score.metric.startswith("AUC")), facts.scores[0])
     name, value = _best(first)
     how, kind = ("Better than", "good") if first.wins else ("No better than", "bad")
     where = f"on these {counted(facts.series, 'series')}"
-    return f"{how} {name} {where}: {first.metric} {number(first.model)} against {number(value)}.", kind
+    return f"{how} {name} {where}: {first.metric} {number(first.model)} versus {number(value)}.", kind
 
 
 def _best(score: Score) -> tuple[str, float]:
-    """The best of the simple answers."""
+    """The best of the baselines."""
     return (max if score.higher else min)(score.others.items(), key=lambda pair: pair[1])
 
 
@@ -97,10 +97,10 @@ def _tile(score: Score) -> str:
 
 
 def _scores(facts: Facts) -> str:
-    parts = ['<p class="soft">Bold is best. Simple answers show what the model must beat.</p>']
+    parts = ['<p class="soft">The best score is bold. Simple baselines show what the model has to beat.</p>']
     for title, scores in (
         ("On the series of this report", facts.scores),
-        ("On the validation series of training", facts.validation),
+        ("On the validation series", facts.validation),
     ):
         if scores:
             names = list(dict.fromkeys(name for score in scores for name in score.others))
@@ -121,7 +121,7 @@ def _score_row(score: Score, names: list[str]) -> str:
     cells = [
         f"<td{mark if value == best else ''}>{number(value) if np.isfinite(value) else ''}</td>" for value in values
     ]
-    arrow = "more is better" if score.higher else "less is better"
+    arrow = "higher is better" if score.higher else "lower is better"
     return f'<tr><th scope="row">{clean(score.metric)} <span class="soft">({arrow})</span></th>{"".join(cells)}</tr>'
 
 
@@ -148,17 +148,18 @@ def _answers(facts: Facts) -> str:
         two = len(facts.classes) == 2
         said = facts.probabilities[:, 1] if two else facts.probabilities.max(axis=1)
         happened = facts.labels == 1 if two else facts.probabilities.argmax(axis=1) == facts.labels
-        of = f"Calibration: probability of {facts.classes[1]!r}" if two else "Calibration: probability of the answer"
+        of = f"Calibration: probability of {facts.classes[1]!r}" if two else "Calibration: highest class probability"
         return (
-            '<p class="soft">Points on the dashed line are what a probability promises: of the answers with 70 %, 70 % '
-            "come true. Each point stands for about equally many answers; whiskers are 95 % intervals.</p>"
+            '<p class="soft">On the dashed line, probabilities are calibrated: of the events predicted with a '
+            "probability of 70 %, 70 % occur. Each point stands for about the same number of predictions; whiskers are "
+            "95 % intervals.</p>"
             '<div class="pair">'
             + _figure(of, reliability(said, happened))
             + _matrix(facts.classes, facts.labels, facts.probabilities.argmax(axis=1))
             + "</div>"
             + _coverage(facts)
         )
-    parts = ['<p class="soft">Predicted numbers against the true ones, and how far they lie apart.</p>']
+    parts = ['<p class="soft">Predicted against true values, and the distribution of the errors.</p>']
     parts += [
         '<div class="pair">'
         + _figure(f"{one.name}: predicted against true", cloud(one.told, one.truth, one.name))
@@ -172,32 +173,32 @@ def _answers(facts: Facts) -> str:
             for n in facts.numbers[OUTPUTS:]
         ]
         parts.append(
-            f'<p class="soft">And {len(rows):,} more.</p>'
-            + _table(["name", "RMSE", "answers"], rows, "Errors of the others")
+            f'<p class="soft">And {len(rows):,} more:</p>'
+            + _table(["name", "RMSE", "predictions"], rows, "Errors of the others")
         )
     return "".join(parts) + _coverage(facts) if facts.numbers else ""
 
 
 def _coverage(facts: Facts) -> str:
-    """Intervals or sets against what they promise, if there are any."""
+    """Observed against nominal coverage of intervals or sets, if there are any."""
     if not facts.coverage:
         return ""
-    sets = "Sets of classes hold the right one" if facts.classes else "Intervals hold the true number"
+    sets = "prediction sets contain the true class" if facts.classes else "intervals contain the true value"
     own = any(one.name == THOUGHT for one in facts.coverage)
-    title = "Sets of classes" if facts.classes else "Intervals"
+    title = "Prediction sets" if facts.classes else "Prediction intervals"
     return (
-        f'<h3>{title}</h3><p class="soft">{sets} as often as was asked for where points lie on the dashed line: an '
-        "average over series and their answers, each series counting once; whiskers are two standard errors."
-        + (" What the model thinks by itself promises nothing until it is calibrated." if own else "")
+        f'<h3>{title}</h3><p class="soft">On the dashed line, {sets} exactly as often as they should. Coverage is '
+        "computed per series, then averaged over series; whiskers are two standard errors."
+        + (" Without calibration, the intervals of the model have no guarantee." if own else "")
         + '</p><div class="pair">'
-        + _figure("Coverage against what was asked for", coverage_chart(facts.coverage))
+        + _figure("Observed against nominal coverage", coverage_chart(facts.coverage))
         + _figure(f"{title}: {facts.coverage[0].what}", size_chart(facts.coverage))
         + "</div>"
     )
 
 
 def _matrix(classes: list[object], truth: np.ndarray, told: np.ndarray) -> str:
-    """True classes down, predicted ones across; the most frequent if there are many."""
+    """Confusion matrix, with true classes as rows and predicted ones as columns; only the most frequent if many."""
     kept = np.argsort(-np.bincount(truth, minlength=len(classes)), kind="stable")[:CLASSES]
     kept.sort()
     names = [clean(short(str(classes[k]), 16)) for k in kept]
@@ -208,10 +209,10 @@ def _matrix(classes: list[object], truth: np.ndarray, told: np.ndarray) -> str:
         whole = max(int((truth == k).sum()), 1)
         cells = "".join(f'<td style="--share:{n / whole:.3f}">{n:,}<br/>{percent(n / whole)}</td>' for n in counts)
         body.append(f'<tr><th scope="row">{name}</th>{cells}</tr>')
-    more = f" The {CLASSES} most frequent of {len(classes)} classes." if len(classes) > CLASSES else ""
+    more = f" Only the {CLASSES} most frequent of {len(classes)} classes are shown." if len(classes) > CLASSES else ""
     return (
-        '<figure><figcaption>Confusion matrix</figcaption><p class="soft">Rows are true classes, columns predicted '
-        f"ones; percent of the row.{more}</p>"
+        '<figure><figcaption>Confusion matrix</figcaption><p class="soft">Rows are true classes, columns are predicted '
+        f"classes; percentages are of the row.{more}</p>"
         '<div class="wide" tabindex="0" role="region" aria-label="Confusion matrix">'
         f'<table class="matrix"><thead><tr><th scope="col">true \\ predicted</th>{head}</tr></thead>'
         f"<tbody>{''.join(body)}</tbody></table></div></figure>"
@@ -223,14 +224,14 @@ def _importance(facts: Facts) -> str:
         return ""
     what = facts.lost
     parts = [
-        f'<p class="soft">The bars show {clean(what)} when a channel is exchanged between series, or when '
-        f"stamps say less than they did. Measured on {clean(facts.importance_on)}. Channels that say the same can "
-        'stand in for one another, and then neither seems important.</p><div class="pair">'
+        f'<p class="soft">The bars show the {clean(what)} when a channel is exchanged between series, or when time '
+        f"stamps are made less informative. Measured on {clean(facts.importance_on)}. Channels with the same "
+        'information can replace one another, and then neither seems important.</p><div class="pair">'
     ]
     if facts.channels is not None:
         more = f", {BARS} of {len(facts.channels)}" if len(facts.channels) > BARS else ""
         parts.append(_figure(f"Channels{more}", losses(facts.channels, "channel", what, facts.stamps)))
-    parts.append(_figure("Time, on the same scale", losses(facts.stamps, "stamps", what, facts.channels)))
+    parts.append(_figure("Time stamps, on the same scale", losses(facts.stamps, "stamps", what, facts.channels)))
     return "".join(parts) + "</div>"
 
 
@@ -238,9 +239,9 @@ def _memory(facts: Facts) -> str:
     if facts.half_lives is None:
         return ""
     return (
-        '<p class="soft">How long until the weight of an observation in a memory has fallen to half, from the gates of '
-        f"the rows that followed it: median and quartiles on {clean(facts.half_lives_on)}. Where a record ends before, "
-        f"it is not reached; that counts as longer than the time that was left.{clean(facts.memory)}</p>"
+        '<p class="soft">The time after which the weight of an observation in the memory has fallen to one half, from '
+        f"the gates of later rows: median and quartiles on {clean(facts.half_lives_on)}. If a record ends earlier, the "
+        f"half-life is not reached, and counts as longer than the remaining time.{clean(facts.memory)}</p>"
         + _figure("Half-lives", ranges(facts.half_lives))
     )
 
@@ -249,9 +250,9 @@ def _examples(facts: Facts) -> str:
     if not facts.examples:
         return ""
     parts = [
-        '<p class="soft">Each triangle is an observation, as large as its contribution: '
-        '<span class="up">▲ raises</span> the number that is explained, <span class="down">▼ lowers</span> it, a dot '
-        f"does neither. Up to {STRIPS} channels with the largest contributions.</p>"
+        '<p class="soft">Each triangle is an observation; its size is that of its contribution. '
+        '<span class="up">▲ raises</span> the explained number, <span class="down">▼ lowers</span> it, and a dot does '
+        f"neither. Up to {STRIPS} channels with the largest contributions are shown.</p>"
     ]
     return "".join(parts) + "".join(map(_example, facts.examples))
 
@@ -259,15 +260,15 @@ def _examples(facts: Facts) -> str:
 def _example(example: Example) -> str:
     why, chart = example.explanation, record(example)
     if why.baseline is None:
-        how = "Contributions are differences to the answer without the observation; they do not add up."
+        how = "Each contribution is the change relative to a prediction without the observation; they do not add up."
     else:
         how = (
-            f"Contributions add up from {number(why.baseline)}, for typical values at the same times, to "
-            f"{number(why.answer)}; {number(abs(why.gap or 0.0))} is left unexplained."
+            f"The contributions add up from {number(why.baseline)}, the prediction for typical values at the same "
+            f"times, to {number(why.answer)}; {number(abs(why.gap or 0.0))} is left unexplained."
         )
     return (
         f'<article><h3><span class="role">{ROLES[example.role]}</span>{clean(why.id)}</h3>'
-        f"<dl><dt>answer</dt><dd>{clean(example.answer)}</dd><dt>truth</dt><dd>{clean(example.truth)}</dd>"
+        f"<dl><dt>prediction</dt><dd>{clean(example.answer)}</dd><dt>truth</dt><dd>{clean(example.truth)}</dd>"
         f"<dt>explained</dt><dd>{clean(why.what)}: {number(why.answer)}</dd></dl>{chart.picture}"
         f'<p class="soft">{clean(how)}</p>'
         f"<details><summary>The {min(LARGEST, len(chart.rows))} largest contributions</summary>"
@@ -296,7 +297,7 @@ def _figure(title: str, chart: Chart) -> str:
 
 
 def _table(header: list[str], rows: list[list[str]], title: str) -> str:
-    """A table that can be scrolled if it is too large for the screen, with the keyboard too."""
+    """A table that scrolls if it is too large for the screen, also by keyboard."""
     head = "".join(f'<th scope="col">{clean(name)}</th>' for name in header)
     body = "".join("<tr>" + "".join(f"<td>{clean(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return (

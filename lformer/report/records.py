@@ -1,4 +1,4 @@
-"""The picture of one record: its channels over time, each observation as large as its contribution."""
+"""The chart of one record: its channels over time, with the contribution of each observation as its size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WIDE = 900.0
 
 
 def record(example: Example) -> Chart:
-    """Triangles that point up raise the answer, those that point down lower it; the table has the largest."""
+    """Triangles that point up raise the prediction, those that point down lower it; the table lists the largest."""
     table = example.explanation.table
     total = table["contribution"].abs().groupby(table["channel"]).sum().sort_values(ascending=False, kind="stable")
     names = total.index[:STRIPS].tolist()
@@ -42,11 +42,11 @@ def record(example: Example) -> Chart:
     )
     if example.asked is not None:
         x = across.x(example.asked / size)
-        parts += [line(x, 4, x, bottom - gap + 4, "mark"), text(x - 5, bottom - gap, "asked", "small", "end")]
+        parts += [line(x, 4, x, bottom - gap + 4, "mark"), text(x - 5, bottom - gap, "query", "small", "end")]
     for n, name in enumerate(names):
         mine = np.flatnonzero((table["channel"] == name).to_numpy())
         parts += _strip(example, mine, str(name), 8 + (high + gap) * n, high, across, size, most)
-    label = f"Record {example.explanation.id}: observations and what they contributed to {example.explanation.what}"
+    label = f"Record {example.explanation.id}: observations and their contributions to {example.explanation.what}"
     order = np.argsort(-table["contribution"].abs().to_numpy(), kind="stable")[:LARGEST]
     rows = [
         [str(row["channel"]), stamp(_scalar(row["time"])), number(float(row["value"])), f"{row['contribution']:+.3g}"]
@@ -87,7 +87,7 @@ def _range(values: Array) -> str:
 
 
 def _triangle(x: float, y: float, share: float, tip: str) -> str:
-    """Up or down by the sign, as large as the share, from -1 to 1; hardly anything is a dot."""
+    """A triangle that points up or down by the sign of the share, from -1 to 1, which sets its size; a dot near 0."""
     if abs(share) < 0.02:
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="1.8" class="idle"><title>{clean(tip)}</title></circle>'
     r = 2.5 + 6.5 * abs(share) ** 0.5
@@ -98,6 +98,6 @@ def _triangle(x: float, y: float, share: float, tip: str) -> str:
 
 
 def _scalar(when: object) -> object:
-    """A pandas stamp as numpy's, which `stamp` writes without what is 0; others as they are."""
+    """A pandas time stamp as one of numpy, which `stamp` writes without trailing zeros; others as they are."""
     zone = getattr(when, "tzinfo", None)
     return when.to_datetime64().astype("datetime64[s]") if hasattr(when, "to_datetime64") and zone is None else when

@@ -1,4 +1,4 @@
-"""How good answers are, beside those that anybody could give."""
+"""Scores of predictions, next to those of simple baselines."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def of_classes(truth: Array, told: dict[str, Array], classes: int) -> list[Score
 
     Args:
         truth: (N,) positions of the classes.
-        told: (N, K) probabilities of the model, which comes first, and of others, by name.
-        classes: K.
+        told: (N, K) probabilities by name, first those of the model, then those of baselines.
+        classes: number of classes, K.
     """
     share = np.bincount(truth, minlength=classes) / len(truth)
     told = told | {FREQUENT: np.tile(share, (len(truth), 1))}
@@ -40,7 +40,7 @@ def of_classes(truth: Array, told: dict[str, Array], classes: int) -> list[Score
 
 
 def brier(probability: Array, truth: Array) -> float:
-    """Mean squared error of probabilities (N, K): of two classes that of the second, of more the sum over them.
+    """Mean squared error of probabilities (N, K): of the second of two classes, or summed over more than two.
 
     Example:
         >>> brier(np.array([[0.2, 0.8], [0.6, 0.4]]), np.array([1, 0]))
@@ -51,7 +51,7 @@ def brier(probability: Array, truth: Array) -> float:
 
 
 def of_numbers(truth: Array, told: dict[str, Array]) -> list[Score]:
-    """MAE, RMSE and R², mean over outputs where there are several; NaN in the truth (N, K) is no target."""
+    """MAE, RMSE and R², averaged over outputs; NaN in the truth (N, K) is a missing target."""
     told = told | {MEAN: np.broadcast_to(np.nanmean(truth, axis=0), truth.shape)}
     columns = [np.isfinite(column) for column in truth.T]
 
@@ -69,7 +69,7 @@ def of_numbers(truth: Array, told: dict[str, Array]) -> list[Score]:
 
 
 def of_records(compared: dict[str, float], name: str) -> list[Score]:
-    """From what `compare` of an estimator of that name says."""
+    """The score from the result of `compare` of an estimator of that name."""
     others = {rule: -score for rule, score in compared.items() if rule != name}
     return [Score("MSE of hidden values", -compared[name], others, False)]
 

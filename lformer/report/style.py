@@ -1,4 +1,4 @@
-"""How the page looks, by day and by night, and the one button it has."""
+"""The style of the page, in light and dark mode, and the script of its only button."""
 
 from lformer.drawing import themes
 

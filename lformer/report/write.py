@@ -1,4 +1,4 @@
-"""report: the page of a fitted estimator, written whole."""
+"""`report`: write the HTML page of a fitted estimator."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ def report(
     note: str = "",
     random_state: int = 0,
 ) -> Path:
-    """Write one self-contained page on a fitted estimator: scores, training, answers, importance, memory and examples.
+    """Write a self-contained HTML page about a fitted estimator: scores, predictions, importance and examples.
 
-    It needs no network and no other file, works with the keyboard, and follows the reader's choice of light or dark.
-    Importance and half-lives are measured on series drawn at random where all of them would take long; the page says
-    on how many.
+    The page needs no network and no other file, works with the keyboard, and follows the reader's choice of light or
+    dark mode. If there are many series, importance and half-lives are measured on a random sample; the page states its
+    size.
 
     Args:
-        estimator: fitted. One that was loaded has no history of its training, and simple models to compare with only
-            where they need no fit.
-        X, y: series and targets as in `score`, better not those of training; no y to interpolate or forecast.
-        path: of the page; one that is there is replaced.
-        title: above the page; the class of the estimator if None.
-        trained_on: the training series, which the page then describes.
-        note: a sentence for the top of the page, such as where the series come from.
-        random_state: of the draws.
+        estimator: the fitted estimator. One that was loaded has no training history, and of the baselines to compare
+            with only those that need no fit.
+        X, y: series and targets as in `score`, preferably held out; no y to interpolate or forecast.
+        path: HTML file to write; an existing file is replaced.
+        title: heading of the page. By default, the class name of the estimator.
+        trained_on: the training series, if the page should describe them.
+        note: a sentence for the top of the page, such as the source of the series.
+        random_state: seed for random samples of the series.
 
     Returns:
-        The path.
+        The path of the page.
     """
     path = Path(path)
     if path.suffix.lower() not in (".html", ".htm"):

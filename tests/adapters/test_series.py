@@ -99,6 +99,6 @@ def test_sktime_answers_hang_on_the_stamps(adapter: Any, kind: Any) -> None:
 
 
 def test_an_estimator_of_another_kind_is_refused() -> None:
-    with pytest.raises(TypeError, match="estimator must be an LFormerClassifier or None; got a LFormerRegressor"):
+    with pytest.raises(TypeError, match="estimator must be an LFormerClassifier or None; got LFormerRegressor"):
         AeonClassifier(LFormerRegressor()).fit(ragged(), np.array(["a", "b"] * 8))
     assert isinstance(unit_spaced(ragged()), Panel)

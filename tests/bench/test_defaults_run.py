@@ -180,7 +180,7 @@ def test_the_command_runs_skips_and_prints_the_table(tmp_path: Path) -> None:
     assert "levels, boosting, test, seed 1: done" in first.output
     assert "5/5" in first.output
     again = call("bench", "defaults", *options, "--out", str(tmp_path))
-    assert "5 of 5 cells had their records" in again.output
+    assert "5 of 5 cells already had a record" in again.output
     shown = call("bench", "defaults-table", "--out", str(tmp_path))
     assert shown.exit_code == 0, shown.output
     assert "| levels | accuracy, % ↑ |" in shown.output

@@ -244,7 +244,7 @@ def test_what_cannot_be_done_is_said_in_words_and_ends_with_2(tmp_path: Path) ->
 
     out = tmp_path / "index.html"
     assert "there are no records in" in refused(tmp_path / "nowhere", out)
-    assert "name the folder by --records" in refused(tmp_path / "nowhere", out)
+    assert "give the folder with --records" in refused(tmp_path / "nowhere", out)
     (tmp_path / "empty").mkdir()
     assert "no records in" in refused(tmp_path / "empty", out)
     root = written(tmp_path / "records", forecasts())

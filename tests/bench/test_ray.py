@@ -31,7 +31,7 @@ def test_without_ray_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest
 def test_options_of_a_cluster_are_refused_by_other_engines(tmp_path: Path) -> None:
     result = call("bench", "run", "--dataset", "spiral-2", "--gpu-share", "0.5", "--out", str(tmp_path))
     assert result.exit_code == 2
-    assert "--gpu-share: of a Ray cluster, for --engine ray" in " ".join(result.output.split())
+    assert "--gpu-share: for Ray clusters only, with --engine ray" in " ".join(result.output.split())
     with pytest.raises(ValueError, match="gpu_share must be more than 0 and at most 1; got 2"):
         Settings(root=tmp_path, gpu_share=2)
 

@@ -361,7 +361,7 @@ def test_workers_end_with_the_command_that_started_them_and_their_cells_go_on(tm
             started[how].send_signal(how)  # to it alone, not to its workers
             said, _ = started[how].communicate(timeout=60)
             assert started[how].returncode == code
-            assert ("Stopped. The same command goes on" in said) == (how is not signal.SIGKILL)
+            assert ("Stopped. Run the same command again to resume" in said) == (how is not signal.SIGKILL)
             patience = 60 if how is signal.SIGKILL else 0  # such a command cannot wait for its worker
             FileLock(folder.with_suffix(".lock")).acquire(timeout=patience).lock.release()
     finally:

@@ -190,9 +190,9 @@ def test_the_command_runs_a_study_and_shows_it(tmp_path: Path, engine: str) -> N
     assert "another process is at work on the study" in " ".join(refused.output.split())
     result = call("bench", "tune", *options, "--trials", "1", "--engine", engine)
     assert result.exit_code == 0, result.output
-    assert "too few trials have different figures" in result.output
+    assert "too few trials have different scores" in " ".join(result.output.split())
     assert (tmp_path / "best.json").exists()
-    assert "of a Ray cluster, for --engine ray" in " ".join(
+    assert "for Ray clusters only, with --engine ray" in " ".join(
         call("bench", "tune", *options, "--address", "auto").output.split()
     )
     assert "one data set, task, model" in " ".join(

@@ -121,7 +121,7 @@ def test_a_wrong_part_is_not_appended(server: Server, tmp_path: Path, wrong: tup
 
 def test_a_part_that_nobody_asked_for_is_refused(server: Server, tmp_path: Path) -> None:
     server.answers = [piece(100)]
-    with pytest.raises(DataError, match="bytes from 0 on were asked for, and 'bytes 100-10239/10240' came"):
+    with pytest.raises(DataError, match="bytes from 0 on were requested, but 'bytes 100-10239/10240' were sent"):
         get(server, tmp_path)
     assert left(tmp_path) == []
 
@@ -146,7 +146,7 @@ def test_a_web_page_is_no_file(server: Server, tmp_path: Path) -> None:
 
 def test_an_empty_answer_is_no_file(server: Server, tmp_path: Path) -> None:
     server.answers = [answer("200 OK", b"")]
-    with pytest.raises(DataError, match="the answer was empty"):
+    with pytest.raises(DataError, match="the response was empty"):
         get(server, tmp_path)
     server.answers = [answer("204 No Content", b"")]
     with pytest.raises(DataError, match="answered 204 No Content instead of the file"):
@@ -156,7 +156,7 @@ def test_an_empty_answer_is_no_file(server: Server, tmp_path: Path) -> None:
 
 def test_an_encoding_that_nobody_asked_for_is_refused(server: Server, tmp_path: Path) -> None:
     server.answers = [answer("200 OK", CONTENT, "Content-Encoding: gzip")]
-    with pytest.raises(DataError, match="was sent as gzip, which nobody asked for"):
+    with pytest.raises(DataError, match="was sent as gzip, which was not requested"):
         get(server, tmp_path)
     assert left(tmp_path) == []
     server.answers = [answer("200 OK", CONTENT, "Content-Encoding: x-gzip")]  # some servers name the file's own so
@@ -166,7 +166,7 @@ def test_an_encoding_that_nobody_asked_for_is_refused(server: Server, tmp_path: 
 @pytest.mark.parametrize("length", ["ten", "-5", "1e3", "٣", "9" * 5000, ""])
 def test_a_length_that_is_none_is_refused(server: Server, tmp_path: Path, length: str) -> None:
     server.answers = [exactly(head("200 OK", f"Content-Length: {length}") + CONTENT)]
-    with pytest.raises(DataError, match="which is no number of bytes"):
+    with pytest.raises(DataError, match="expected a number of bytes"):
         get(server, tmp_path)
     assert left(tmp_path) == []
 
@@ -180,14 +180,14 @@ def test_nothing_without_end_is_read_to_the_end(
     with pytest.raises(DataError, match="no file of a data set is that large"):
         get(server, tmp_path)
     server.answers = [endless(head("200 OK"), CONTENT)]
-    with pytest.raises(DataError, match="and more was to come"):
+    with pytest.raises(DataError, match=r"sent more than .* GiB; no data set is that large"):
         get(server, tmp_path)
     chunk = b"%x\r\n%s\r\n" % (len(CONTENT), CONTENT)
     server.answers = [endless(head("200 OK", "Transfer-Encoding: chunked"), chunk)]
-    with pytest.raises(DataError, match="and more was to come"):
+    with pytest.raises(DataError, match=r"sent more than .* GiB; no data set is that large"):
         get(server, tmp_path)
     server.answers = [endless(b"", head("100 Continue"))]
-    with pytest.raises(DataError, match="headers of the answer do not end"):
+    with pytest.raises(DataError, match="headers of the response do not end"):
         get(server, tmp_path)
     assert left(tmp_path) == []
     server.answers = [endless(head("302 Found", "Location: /elsewhere"), CONTENT), WHOLE]
@@ -213,7 +213,7 @@ def test_a_byte_now_and_then_is_not_enough(
     with monkeypatch.context() as impatient:
         impatient.setattr(web, "WINDOW", 0.2)
         impatient.setattr(module, "TRIES", 2)
-        with pytest.raises(DataError, match=r"in 2 tries: only \d+ bytes came in \d+ seconds"):
+        with pytest.raises(DataError, match=r"in 2 tries: only \d+ bytes arrived in \d+ seconds"):
             get(server, tmp_path)
     assert not (tmp_path / "d" / "set.bin").exists()
     server.answers = [WHOLE]
@@ -233,7 +233,7 @@ def test_a_connection_that_stays_open_is_not_waited_for(server: Server, tmp_path
     ("place", "says"),
     [
         ("file:///etc/passwd", "302 .*not allowed"),
-        ("ftp://127.0.0.1/set.bin", "only http and https are downloaded; got ftp://"),
+        ("ftp://127.0.0.1/set.bin", "only http and https addresses are supported; got ftp://"),
         ("http://[1", "leads to an address that cannot be opened"),
         ("/set.bin", "302 .*infinite loop"),
     ],

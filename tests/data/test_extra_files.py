@@ -169,13 +169,13 @@ def flat(text: str) -> str:
 
 
 def test_list_info_and_verify_show_them(home: Path) -> None:
-    missing = "toy: split subject needs toy/toy_owners.npz, which is not here"
+    missing = "toy: split subject needs toy/toy_owners.npz, which is missing"
     assert missing not in flat(call("data", "list").output)  # the main file is not here either
     manage.pack(dataset(), home / "by hand", print)
     assert missing not in flat(call("data", "list").output)
     shown = flat(call("data", "info", "toy").output)
     assert "extra toy_owners for split subject: who owns a series" in shown
-    assert "not here" not in shown
+    assert "is missing" not in shown
     verified = call("data", "verify", "toy")
     assert verified.exit_code == 0
     assert verified.output.count("sha256 as recorded") == 2
@@ -188,7 +188,7 @@ def test_list_info_and_verify_show_them(home: Path) -> None:
 
     extra.unlink()
     assert missing in flat(call("data", "list").output)
-    assert "toy/toy_owners.npz is not here. By hand: Ask the owners" in flat(call("data", "info", "toy").output)
+    assert "toy/toy_owners.npz is missing. By hand: Ask the owners" in flat(call("data", "info", "toy").output)
     absent = call("data", "verify", "toy")
     assert absent.exit_code == 0
-    assert "toy/toy_owners.npz is not here; it is needed for split='subject' only." in flat(absent.output)
+    assert "toy/toy_owners.npz is missing; it is needed for split='subject' only." in flat(absent.output)

@@ -103,7 +103,7 @@ def fetch(server: Server, again: bool = False) -> list[str]:
 def test_a_hash_is_recorded_once_the_file_was_read(server: Server) -> None:
     said = fetch(server)
     sha256 = hashlib.sha256(GOOD).hexdigest()
-    assert "could not be compared; its sha256 is recorded now: " + sha256 in said[-1]
+    assert "could not be verified; its sha256 is recorded now: " + sha256 in said[-1]
     assert store.recorded(address(server)) == sha256
     assert manage.status(dataset(server)).state == "complete"
     (store.raw_home() / "toy/toy.npz").unlink()

@@ -200,7 +200,7 @@ def test_verify_records_compares_and_notices_change(home: Path) -> None:
     assert "sha256 recorded now" in said[-1]
     store.write_raw(path, {**dict(np.load(path)), "more": np.zeros(3)})
     assert not manage.verify(toy.dataset(), said.append)
-    assert "It has changed since" in said[-1]
+    assert "The file has changed since" in said[-1]
 
 
 def test_fetch_downloads_verifies_converts_and_is_idempotent(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,13 +217,13 @@ def test_fetch_downloads_verifies_converts_and_is_idempotent(home: Path, monkeyp
     path = manage.fetch(toy.dataset(), said.append, lambda *what: reported.append(what))
     assert path.is_file()
     assert reported == [("toy.zip", 10, 10)]
-    assert any("could not be compared" in line and "recorded now" in line for line in said)
+    assert any("could not be verified" in line and "recorded now" in line for line in said)
     assert len(get().train) == 14
     assert not list(home.glob("toy-1.txt"))
     assert not list(home.parent.glob("toy-1.txt"))
     said.clear()
     assert manage.fetch(toy.dataset(), said.append) == path
-    assert said == [f"toy is here: {path}"]
+    assert said == [f"toy is already here: {path}"]
 
 
 def test_fetch_that_fails_tells_the_manual_way(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,7 +140,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_one_name_is_one_array(tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes(zipped(("x.npy", PLAIN), ("x.npy", PLAIN)))
-    with pytest.raises(DataError, match="is there twice"):
+    with pytest.raises(DataError, match="occurs twice"):
         read(tmp_path / "x.npz")
 
 

@@ -97,7 +97,7 @@ def test_archives_line_ends_blank_lines_and_missing_values(tmp_path: Path) -> No
         ("Outcomes-a.txt", HEADER + "132539,6,1,5,-1,0\n132540,16,8\n", r"Outcomes-a\.txt, line 3: expected 6 fields"),
         ("Outcomes-a.txt", HEADER + "132539,6,1,5,-1,x\n", r"Outcomes-a\.txt, line 2: expected six whole numbers"),
         ("Outcomes-a.txt", HEADER + "132539,6,1,5,-1,2\n", r"line 2: expected In-hospital_death 0 or 1, got 2"),
-        ("Outcomes-a.txt", HEADER + "132539,6,1,5,-1,0\n" * 2, r"line 3: record 132539 has an outcome already"),
+        ("Outcomes-a.txt", HEADER + "132539,6,1,5,-1,0\n" * 2, r"line 3: record 132539 already has an outcome"),
         ("Outcomes-a.txt", "id,dead\n", r"Outcomes-a\.txt, line 1: expected the header RecordID"),
         (
             "Outcomes-b.txt",

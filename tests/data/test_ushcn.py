@@ -161,9 +161,9 @@ GOOD = month(A, "199001", "TMAX", {1: 150})
         (GOOD + GOOD.replace("  150", "  1é0"), r"line 2: expected an id, YYYYMM, a variable and 31 whole numbers"),
         (GOOD + GOOD.replace("199001", "199013"), r"line 2: expected an id, YYYYMM"),
         (GOOD + GOOD.replace("199001", "19x001"), r"line 2: expected an id, YYYYMM"),
-        (GOOD + month(A, "199102", "TMAX", {29: 5}), r"line 2: a value stands on a day that its month does not have"),
-        (GOOD + GOOD, r"line 2: this month of this variable came before"),
-        (GOOD.replace("  150", "40000"), "more than any weather has"),
+        (GOOD + month(A, "199102", "TMAX", {29: 5}), r"line 2: a value is on a day that its month does not have"),
+        (GOOD + GOOD, r"line 2: this month of this variable occurs twice"),
+        (GOOD.replace("  150", "40000"), "which is not plausible"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, content: str, says: str) -> None:
@@ -176,12 +176,12 @@ def test_leap_days_exist_and_double_stations_are_refused(tmp_path: Path) -> None
     (tmp_path / f"{A}.dly").write_text(month(A, "199202", "TMAX", {29: 5}))
     assert pack(Files(tmp_path))["values"][0, 365 + 365 + 31 + 28, 3] == 5
     (tmp_path / "copy.dly").write_text(GOOD)
-    with pytest.raises(DataError, match=rf"station {A} is in another file too"):
+    with pytest.raises(DataError, match=rf"station {A} is also in another file"):
         pack(Files(tmp_path))
 
 
 def test_bad_lists_and_empty_folders_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"holds no \*\.dly"):
+    with pytest.raises(DataError, match=r"contains no \*\.dly"):
         pack(Files(tmp_path))
     (tmp_path / f"{A}.dly").write_text(GOOD)
     (tmp_path / "ushcn-stations.txt").write_text(LIST.replace("41.7219", "north  "))

@@ -154,7 +154,7 @@ FINDINGS: list[tuple[str, str, Table, dict[str, Any], list[str]]] = [
     ("Constant channels", "warning", changed(BROAD, put(slice(None), "ph", 7.4)), WIDE, ["ph (always 7.4)"]),
     (
         "Channels on very different scales", "warning", changed(BROAD, to("ph", lambda x: 1e6 * x)), WIDE,
-        ["Channel ph", "na over 0.856"],
+        ["Channel ph", "na one of 0.856"],
     ),
     (
         "Marks for missing values", "warning", changed(CLEAN, marks), LONG,

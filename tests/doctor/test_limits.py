@@ -61,7 +61,7 @@ def test_names_that_cannot_be_told_apart(column: str, odd: Any) -> None:
     table.at[7, column] = odd
     report = examine(table, **LONG)
     assert not report.ok
-    finding = finding_of(report, "Names that cannot be told apart")
+    finding = finding_of(report, "Names that cannot be compared")
     assert f"Column {column!r} must hold text or numbers; row 7 holds {odd!r}" in finding.detail
 
 

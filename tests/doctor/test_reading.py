@@ -97,7 +97,9 @@ def test_dates_of_parquet_need_no_format(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("when", ["2024-03-31T02:30:00", "2024-10-27T02:30:00"])
 def test_an_hour_that_a_zone_skips_or_has_twice_is_named(tmp_path: Path, when: str) -> None:
-    with pytest.raises(ValueError, match=r"t\.csv, column 't': 1 stamp happened twice or never .* row 3 holds 2024"):
+    with pytest.raises(
+        ValueError, match=r"t\.csv, column 't': 1 time stamp occurred twice or never .* row 3 holds 2024"
+    ):
         read(tmp_path, f"who,t,what,x\na,2024-03-01T00:00:00,k,1\na,{when},k,1\n", time_zone="Europe/Berlin")
 
 

@@ -59,15 +59,15 @@ def test_one_epoch_and_equal_numbers_are_drawn(recwarn: pytest.WarningsRecorder)
 
 def test_losses_may_be_gains() -> None:
     table = pd.DataFrame({"channel": ["a", "b"], "loss": [0.2, -0.05], "deviation": [0.01, 0.02]})
-    chart = losses(table, "channel", "AUC lost")
+    chart = losses(table, "channel", "decrease in AUC")
     assert chart.rows == [["a", "0.200", "0.0100"], ["b", "-0.0500", "0.0200"]]
-    once = losses(table.assign(deviation=np.nan), "channel", "AUC lost")
+    once = losses(table.assign(deviation=np.nan), "channel", "decrease in AUC")
     assert once.rows[0] == ["a", "0.200", "none"]
     assert "nan" not in once.picture
     assert "whisker" in chart.picture
     assert "whisker" not in once.picture
     other = pd.DataFrame({"stamps": ["even"], "loss": [0.9], "deviation": [0.0]})
-    axes = [re.findall(r'middle">([^<]+)<', losses(*one, "AUC lost", two).picture)[:-1] for one, two in
+    axes = [re.findall(r'middle">([^<]+)<', losses(*one, "decrease in AUC", two).picture)[:-1] for one, two in
             (((table, "channel"), other), ((other, "stamps"), table))]  # fmt: skip
     assert axes[0] == axes[1]  # the two can be compared
     assert all(float(width) > 0 for width in re.findall(r'width="([\d.]+)" height="14', chart.picture))
@@ -106,8 +106,8 @@ def test_a_record_shows_what_raises_and_what_lowers() -> None:
     assert chart.rows[0] == ["k", "0", "4", "+0.4"]
     assert "hours since the first observation" in chart.picture
     assert "nan" not in record(example([0.0, 0.0, 0.0])).picture
-    assert "asked" not in chart.picture
-    assert "asked" in record(example([0.4, -0.1, 0.0])._replace(asked=5.0)).picture
+    assert "query" not in chart.picture
+    assert "query" in record(example([0.4, -0.1, 0.0])._replace(asked=5.0)).picture
 
 
 def test_scores_of_classes_and_numbers() -> None:

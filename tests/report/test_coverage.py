@@ -14,7 +14,7 @@ from lformer.report import gather, report, scores
 from lformer.report.coverage import CALIBRATED, LEVELS, THOUGHT, coverage_chart
 
 
-@pytest.mark.filterwarnings("ignore:.* further ahead than training looked")
+@pytest.mark.filterwarnings("ignore:.* further ahead than any in training")
 @pytest.mark.parametrize("kind", SIX)
 def test_a_calibrated_model_has_a_picture_of_its_coverage(kind: Any, tmp_path: Path) -> None:
     X = records(30)
@@ -24,7 +24,7 @@ def test_a_calibrated_model_has_a_picture_of_its_coverage(kind: Any, tmp_path: P
     page = report(model, X, targets(kind, X), tmp_path / "report.html")
     tree = ET.fromstring(page.read_text().removeprefix("<!DOCTYPE html>\n"))
     titles = [caption.text for caption in tree.iter("figcaption")]
-    assert titles.count("Coverage against what was asked for") == 1
+    assert titles.count("Observed against nominal coverage") == 1
     facts = gather.gather(model, X, targets(kind, X), None, None, "", 0)
     assert [one.name for one in facts.coverage] == ([CALIBRATED] if classes else [CALIBRATED, THOUGHT])
     found = dict(zip(LEVELS, facts.coverage[0].observed, strict=True))
@@ -75,7 +75,8 @@ def test_the_picture_says_what_its_table_says() -> None:
     model = fitted(LFormerRegressor, X, uncertainty="gaussian", calibration_fraction=0.6)
     facts = gather.gather(model, X, targets(LFormerRegressor, X), None, None, "", 0)
     chart = coverage_chart(facts.coverage)
-    assert chart.header == ["interval", "asked for", "found", "two errors", "mean width, in deviations"]
+    width = "mean width, in standard deviations"
+    assert chart.header == ["interval", "nominal", "observed", "two standard errors", width]
     assert [row[1] for row in chart.rows if row[0] == CALIBRATED] == ["50 %", "60 %", "70 %", "80 %", "90 %", "95 %"]
     assert "infinite" in chart.rows[5][4]  # 18 series are too few for 95 %
     assert len(chart.rows) == 12
