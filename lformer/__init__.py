@@ -1,4 +1,4 @@
-"""Learn from time series whose observations come when they come."""
+"""Deep learning for irregularly sampled time series."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Estimators are loaded when first asked for: they need scikit-learn, the core does not."""
+    """Import the estimators on first access: they need scikit-learn, the core does not."""
     if name in __all__:
         from lformer import estimators
 

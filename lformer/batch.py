@@ -1,7 +1,7 @@
-"""IrregularBatch: series of different lengths and times, padded into tensors, checked once.
+"""IrregularBatch: series of different lengths and times, padded into tensors and validated.
 
-The one thing every model takes. Times are kept relative to each series' start, so no model sees the calendar
-but in `marks` that it is given, and their differences are taken in float64 before anything is cast or moved.
+It is the input of every model. Times are relative to the start of each series, so a model only knows the calendar from
+`marks`, and time differences are taken in float64 before anything is cast or moved.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ Place = Literal["series", "step", "query"]
 
 
 class Source(Protocol):
-    """A batch, or what becomes one on a device: the trainer asks for no more before that."""
+    """A batch, or an object that becomes one on a device; the trainer needs only this interface before that."""
 
     @property
     def index(self) -> Tensor | None:
-        """(B,) which series of its part each one is."""
+        """(B,) position of each series in its data set."""
         ...
 
     @property
     def extent(self) -> tuple[int, int | None]:
-        """Rows and queries of each series, padding included; None if it has no queries."""
+        """Number of rows and queries, including padding; None if there are no queries."""
         ...
 
     def __len__(self) -> int:
@@ -39,36 +39,38 @@ class Source(Protocol):
         ...
 
     def padded(self, rows: int, queries: int | None = None, targets: Place = "series") -> Self:
-        """With more padding, as `IrregularBatch.padded` has it."""
+        """With more padding, see `IrregularBatch.padded`."""
         ...
 
     def to(self, device: torch.device | str) -> IrregularBatch:
-        """The batch, on a device."""
+        """The batch on a device."""
         ...
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class IrregularBatch:
-    """B series of at most L rows. Make one with `build` or `from_series`, which check; the constructor does not.
+    """A batch of B irregular series with at most L rows each, padded on the right.
+
+    Create one with `build` or `from_series`, which validate their input; the constructor does not.
 
     Attributes:
         values: (B, L, *C) channels, or frames of any shape; 0 where nothing was observed.
         times: (B, L) float64, since the start of each series; on padding, the last valid time.
-        deltas: (B, L) interval since the row before; 0 in the first row and on padding.
+        deltas: (B, L) interval since the previous row; 0 in the first row and on padding.
         observed: (B, L, *C) bool, True = observed.
-        lengths: (B,) valid rows; the rest is padding, on the right.
-        start: (B,) float64, what was subtracted from the times; 0 of a series without rows, unless t0 was given.
-        query_times: (B, Q) float64 since the start, where answers are wanted; 0 of a series that has no start. None if
-            answers are wanted at the rows or per series.
-        static: (B, S) covariates of each series as numbers; None if there are none.
-        marks: (B, L, M) numbers that are known in advance of each row, such as the sine of the weekday; on padding,
-            those of the last valid row, as its time. None if there are none.
-        query_marks: (B, Q, M) the same of the queries.
+        lengths: (B,) number of valid rows; the rest is padding.
+        start: (B,) float64, what was subtracted from the times; 0 for a series without rows, unless t0 was given.
+        query_times: (B, Q) float64 since the start, at which predictions are requested; 0 for a series without a start.
+            None if predictions are per row or per series.
+        static: (B, S) static covariates as numbers; None if there are none.
+        marks: (B, L, M) numbers known in advance for each row, such as the sine of the weekday; on padding, those of
+            the last valid row. None if there are none.
+        query_marks: (B, Q, M) the same for the queries.
         targets: what is to be predicted, of any shape (B, ...).
         targets_observed: bool like `targets`, False where a target does not count; None if all valid ones do.
-        targets_given: bool like `targets`, True where a target was also among the values; None if none was.
-        weights: (B,) how much each series counts in the loss, or (B, C) each of its channels; None if all count 1.
-        index: (B,) which series of its part each one is; None if they are in order.
+        targets_given: bool like `targets`, True where a target is also among the values; None if none is.
+        weights: (B,) weight of each series in the loss, or (B, C) of each of its channels; None if all are 1.
+        index: (B,) position of each series in its data set; None if they are in order.
     """
 
     values: Tensor
@@ -104,24 +106,24 @@ class IrregularBatch:
         targets_observed: Tensor | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Self:
-        """Check and convert padded arrays.
+        """Validate and convert padded arrays.
 
         Args:
             values: (B, L, *C); NaN means not observed.
-            times: (B, L) or (L,), numbers that do not decrease along a series; what stands on padding is ignored.
-                Differences of whole numbers are exact up to 2**62.
-            observed: (B, L, *C) bool; wins over NaN if given. A value that is observed must be finite in `dtype`.
-            lengths: (B,) valid rows; all L if None.
-            t0: (B,) or a number, the start of each series in the unit of `times`; its first stamp if None. Give the
-                same start to every piece when a long series is fed in pieces.
-            query_times: (B, Q) or (Q,), in the frame of `times`. A series without rows and t0 has nothing to count time
-                from, so all that is asked of it is asked at 0.
-            static: (B, S) covariates of each series, as finite numbers.
-            marks: (B, L, M) numbers known in advance of each row; what stands on padding is ignored.
-            query_marks: (B, Q, M) the same of the queries.
-            targets: (B, ...) kept as they are.
+            times: (B, L) or (L,), numbers that do not decrease along a series; ignored on padding. Differences of
+                integers are exact up to 2**62.
+            observed: (B, L, *C) bool; takes precedence over NaN if given. An observed value must be finite in `dtype`.
+            lengths: (B,) number of valid rows; all L if None.
+            t0: (B,) or a number, the start of each series in the unit of `times`; its first time stamp if None. When a
+                long series is passed in pieces, give the same start to every piece.
+            query_times: (B, Q) or (Q,), on the same clock as `times`. For a series without rows and t0, there is no
+                start to count time from, so all its queries are at 0.
+            static: (B, S) static covariates of each series, as finite numbers.
+            marks: (B, L, M) numbers known in advance for each row; ignored on padding.
+            query_marks: (B, Q, M) the same for the queries.
+            targets: (B, ...), stored unchanged.
             targets_observed: bool like targets.
-            dtype: of values and deltas.
+            dtype: dtype of values and deltas.
 
         Returns:
             The batch, on the CPU; move it with `.to(device)`.
@@ -147,7 +149,7 @@ class IrregularBatch:
         query = None
         if query_times is not None:
             query = _query_stamps(query_times, B)
-            if t0 is None:  # without a row there is no start
+            if t0 is None:  # without rows there is no start
                 query = torch.where(count[:, None] > 0, query, start[:, None])
             query = _since(query, start, dtype, "query_times")
         seen = _observed(given, observed, valid)
@@ -208,7 +210,7 @@ class IrregularBatch:
 
     @property
     def extent(self) -> tuple[int, int | None]:
-        """(L, Q), padding included; Q is None if there are no queries."""
+        """(L, Q), including padding; Q is None if there are no queries."""
         return self.times.shape[1], None if self.query_times is None else self.query_times.shape[1]
 
     @property
@@ -217,19 +219,19 @@ class IrregularBatch:
         return torch.arange(self.values.shape[1], device=self.lengths.device) < self.lengths[:, None]
 
     def with_queries(self, query_times: ArrayLike, query_marks: ArrayLike | None = None) -> Self:
-        """The same series, asked at other times: (B, Q) or (Q,), since each series' start; with marks (B, Q, M)."""
+        """The same series with other query times, (B, Q) or (Q,) since the start of each, and marks (B, Q, M)."""
         query = _query_stamps(query_times, len(self))
         query = _since(query, query.new_zeros(len(self)), self.deltas.dtype, "query_times")
         marks = None if query_marks is None else _query_marks(query_marks, query, self.deltas.dtype).to(self.values)
         return replace(self, query_times=query.to(self.times), query_marks=marks)
 
     def padded(self, rows: int, queries: int | None = None, targets: Place = "series") -> Self:
-        """The same series with more padding, so that batches of many lengths have few shapes; no answer changes.
+        """The same series with more padding, so that batches share a few shapes; predictions do not change.
 
         Args:
-            rows: L afterwards, at least what it is.
-            queries: Q afterwards, as it is if None or 0. Those that are added repeat the last one.
-            targets: where they stand. Targets of rows and queries that were added do not count.
+            rows: new L, at least the current one.
+            queries: new Q, unchanged if None or 0. Added queries repeat the last one.
+            targets: whether targets are per series, row or query. Those of added rows and queries do not count.
         """
         check_word(targets, "targets", get_args(Place))
         L, Q = self.times.shape[1], 0 if self.query_times is None else self.query_times.shape[1]
@@ -257,13 +259,13 @@ class IrregularBatch:
         return replace(self, **longer)
 
     def stretch(self, start: int, stop: int, targets: Place = "series") -> Self:
-        """Rows `start` to `stop` of every series, as one process of several holds them, see `ShardedLFormer`.
+        """Rows `start` to `stop` of every series, as held by one of several processes, see `ShardedLFormer`.
 
-        Times are still since the start of the whole series. A series that ends before `start` has no rows left.
+        Times are still relative to the start of the whole series. A series that ends before `start` has no rows left.
 
         Args:
-            start, stop: positions from 0 to L; the row at `stop` is left out.
-            targets: where they stand. Those of rows are cut too.
+            start, stop: positions from 0 to L; `stop` is exclusive.
+            targets: whether targets are per series, row or query. Those of rows are cut as well.
 
         Example:
             >>> batch = IrregularBatch.build([[[1.0], [2.0], [3.0]]], times=[[5.0, 5.4, 7.0]])
@@ -282,19 +284,19 @@ class IrregularBatch:
             cut += ["targets", "targets_observed", "targets_given"]
         found = {name: getattr(self, name) for name in cut}
         parts = {name: tensor[:, start:stop] for name, tensor in found.items() if tensor is not None}
-        if start < stop:  # no row of the stretch comes before its first one
+        if start < stop:  # the first row of the stretch has no previous row
             parts["deltas"] = torch.cat([torch.zeros_like(self.deltas[:, :1]), self.deltas[:, start + 1 : stop]], dim=1)
         return replace(self, lengths=(self.lengths - start).clamp(0, stop - start), **parts)
 
     def __getitem__(self, series: slice | ArrayLike) -> Self:
-        """Some of the series, by slice, positions or mask, with everything that belongs to them."""
+        """Select series by slice, positions or boolean mask, with everything that belongs to them."""
         if not isinstance(series, slice):
             series = _positions(series, len(self)).to(self.values.device)
         chosen = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(self, **{name: tensor[series] for name, tensor in chosen.items() if tensor is not None})
 
     def to(self, device: torch.device | str) -> Self:
-        """Move every tensor. Devices without float64 get times in float32; the deltas are already exact."""
+        """Move every tensor to a device. Devices without float64 get times in float32; the deltas are already exact."""
         device = torch.device(device)
         moved = {}
         for field in fields(self):
@@ -306,13 +308,13 @@ class IrregularBatch:
 
 
 def _longer(tensor: Tensor, n: int) -> Tensor:
-    """(B, L, ...) -> (B, n, ...), zeros after them."""
+    """(B, L, ...) -> (B, n, ...), padded with zeros"""
     B, L, *rest = tensor.shape
     return tensor if n == L else torch.cat([tensor, tensor.new_zeros(B, n - L, *rest)], dim=1)
 
 
 def _repeated(times: Tensor, n: int) -> Tensor:
-    """(B, L, ...) -> (B, n, ...), the last column again and again; zeros if there is none."""
+    """(B, L, ...) -> (B, n, ...), padded with the last column; zeros if there is none"""
     L = times.shape[1]
     if L in (0, n):
         return _longer(times, n)
@@ -320,14 +322,14 @@ def _repeated(times: Tensor, n: int) -> Tensor:
 
 
 def _padded(series: list[Tensor]) -> Tensor:
-    """[(L_i, ...)] -> (B, L, ...), zeros after them, of a dtype that holds all of them."""
-    if len({one.dtype for one in series}) > 1:  # torch takes that of the first, and cuts the others down to it
+    """[(L_i, ...)] -> (B, L, ...), padded with zeros, in a dtype that fits all of them"""
+    if len({one.dtype for one in series}) > 1:  # torch uses the dtype of the first, and truncates the others
         series = [one.to(torch.float64) for one in series]
     return torch.nn.utils.rnn.pad_sequence(series, batch_first=True)
 
 
 def _lengths(lengths: ArrayLike | None, B: int, L: int) -> Tensor:
-    """(B,) valid rows, a copy."""
+    """(B,) number of valid rows, as a copy."""
     if lengths is None:
         return torch.full((B,), L)
     count = as_tensor(lengths, "lengths", WHOLE).to(torch.int64, copy=True)
@@ -337,7 +339,7 @@ def _lengths(lengths: ArrayLike | None, B: int, L: int) -> Tensor:
 
 
 def _row_stamps(times: ArrayLike, shape: Sequence[int], valid: Tensor) -> Tensor:
-    """(B, L) stamps of the rows, in order where they count."""
+    """(B, L) time stamps of the rows, which are in order where they are valid."""
     B, L = valid.shape
     stamps = as_clock(times, "times")
     if stamps.shape == (L,):
@@ -362,7 +364,7 @@ def _row_stamps(times: ArrayLike, shape: Sequence[int], valid: Tensor) -> Tensor
 
 
 def _start(t0: ArrayLike | float | None, stamps: Tensor, count: Tensor) -> Tensor:
-    """(B,) what is subtracted; whole numbers if the stamps are, so that nothing is rounded before."""
+    """(B,) what is subtracted; integers if the time stamps are, so that nothing is rounded before."""
     B, L = stamps.shape
     if t0 is None:
         return torch.where(count > 0, stamps[:, 0], 0) if L else stamps.new_zeros(B)
@@ -374,7 +376,7 @@ def _start(t0: ArrayLike | float | None, stamps: Tensor, count: Tensor) -> Tenso
 
 
 def _query_stamps(query_times: ArrayLike, B: int) -> Tensor:
-    """(B, Q) stamps of the queries."""
+    """(B, Q) time stamps of the queries."""
     query = as_clock(query_times, "query_times")
     query = query.expand(B, -1) if query.dim() == 1 else query
     if query.dim() != 2 or query.shape[0] != B:
@@ -384,7 +386,7 @@ def _query_stamps(query_times: ArrayLike, B: int) -> Tensor:
 
 
 def _repeat_last(stamps: Tensor, start: Tensor, count: Tensor) -> Tensor:
-    """(B, L) with the last valid stamp over the padding; the start, if there is none."""
+    """(B, L) with the last valid time stamp on padding; the start, if there is none."""
     if stamps.shape[1] == 0:
         return stamps
     last = stamps.gather(1, (count - 1).clamp(min=0)[:, None])
@@ -393,7 +395,7 @@ def _repeat_last(stamps: Tensor, start: Tensor, count: Tensor) -> Tensor:
 
 
 def _since(stamps: Tensor, start: Tensor, dtype: torch.dtype, name: str) -> Tensor:
-    """(B, L), (B,) -> (B, L) float64, times since the start; differences of any two fit into the dtype, or float32."""
+    """(B, L), (B,) -> (B, L) float64 times since the start, whose differences fit into the dtype or float32"""
     limit = torch.finfo(torch.promote_types(dtype, torch.float32)).max / 2
     whole = not (stamps.is_floating_point() or start.is_floating_point())
     since = stamps.to(torch.float64) - start.to(torch.float64)[:, None]
@@ -407,7 +409,7 @@ def _since(stamps: Tensor, start: Tensor, dtype: torch.dtype, name: str) -> Tens
 
 
 def intervals(clock: Tensor, dtype: torch.dtype) -> Tensor:
-    """(B, L) times -> (B, L) intervals since the row before, 0 in the first."""
+    """(B, L) times -> (B, L) intervals since the previous row, 0 in the first row"""
     if clock.shape[1] == 0:
         return clock.to(dtype)
     deltas = torch.diff(clock, dim=1, prepend=clock[:, :1])
@@ -430,7 +432,7 @@ def _observed(given: Tensor, observed: ArrayLike | None, valid: Tensor) -> Tenso
 
 
 def _values(given: Tensor, seen: Tensor, dtype: torch.dtype) -> Tensor:
-    """(B, L, *C) what was observed, and 0; all finite in the dtype."""
+    """(B, L, *C) observed values, 0 elsewhere; all finite in the dtype."""
     values = torch.where(seen, given, 0).to(dtype)
     _refuse(
         ~torch.isfinite(values),
@@ -442,7 +444,7 @@ def _values(given: Tensor, seen: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _static(static: ArrayLike, B: int, dtype: torch.dtype) -> Tensor:
-    """(B, S) covariates, a copy."""
+    """(B, S) static covariates, as a copy."""
     given = as_tensor(static, "static")
     if given.dim() != 2 or given.shape[0] != B:
         raise ValueError(f"static must have shape ({B}, S), a row per series; got {tuple(given.shape)}.")
@@ -453,7 +455,7 @@ def _static(static: ArrayLike, B: int, dtype: torch.dtype) -> Tensor:
 
 
 def _marks(marks: ArrayLike, shape: tuple[int, int], valid: Tensor, name: str, dtype: torch.dtype) -> Tensor:
-    """(B, N, M) numbers of rows or queries, a copy, 0 where they do not count."""
+    """(B, N, M) numbers of rows or queries, as a copy, 0 where they do not count."""
     given = as_tensor(marks, name)
     if given.dim() != 3 or tuple(given.shape[:2]) != shape:
         B, N = shape
@@ -468,7 +470,7 @@ def _marks(marks: ArrayLike, shape: tuple[int, int], valid: Tensor, name: str, d
 
 
 def _repeat_last_marks(marks: Tensor, count: Tensor) -> Tensor:
-    """(B, L, M) with those of the last valid row over the padding."""
+    """(B, L, M) with those of the last valid row on padding."""
     B, L, M = marks.shape
     if L == 0:
         return marks
@@ -495,7 +497,7 @@ def _check_targets(targets: Any, observed: Any, B: int) -> None:
 
 
 def _positions(series: Any, B: int) -> Tensor:
-    """Positions or a mask as a tensor that indexes B series."""
+    """Positions, or a boolean mask, as a tensor that indexes B series."""
     index = as_tensor(series, "which series to take", WHOLE + BOOL)
     if index.dim() != 1:
         raise TypeError(f"series are taken by slice, positions or mask, as in batch[2:3]; got {shown(series)}.")
@@ -510,7 +512,7 @@ def _positions(series: Any, B: int) -> Tensor:
 
 
 def _refuse(bad: Tensor, message: str, values: Tensor) -> None:
-    """Name the first entry that is bad, as series, row and channel."""
+    """Raise an error that names the first bad entry, by series, row and channel."""
     if bool(bad.any()):
         where = tuple(int(i) for i in bad.nonzero()[0])
         named = where if len(where) <= 3 else (*where[:2], list(where[2:]))
@@ -518,7 +520,7 @@ def _refuse(bad: Tensor, message: str, values: Tensor) -> None:
 
 
 def mean_interval(batch: IrregularBatch) -> Tensor:
-    """(B,) mean interval between the rows of each series; 0 for a single row or when all are ties."""
+    """(B,) mean interval between the rows of each series; 0 for a single row or if all times are equal."""
     if batch.times.shape[1] == 0:
         return batch.deltas.new_zeros(len(batch))
     last = batch.times.gather(1, (batch.lengths - 1).clamp(min=0)[:, None])[:, 0]
@@ -526,7 +528,7 @@ def mean_interval(batch: IrregularBatch) -> Tensor:
 
 
 def median_interval(batches: Iterable[IrregularBatch]) -> float:
-    """Median positive interval over all series, what `LFormer.first_interval` is set to; 1.0 if there is none."""
+    """Median positive interval over all series, used for `LFormer.first_interval`; 1.0 if there is none."""
     deltas = [batch.deltas[batch.deltas > 0].flatten() for batch in batches]
     median = _median(deltas)
     return median if math.isfinite(median) else 1.0
@@ -539,6 +541,6 @@ def median_span(batches: Sequence[IrregularBatch]) -> float:
 
 
 def _median(parts: list[Tensor]) -> float:
-    """Of all numbers together; NaN if there is none."""
+    """The median of all numbers together; NaN if there are none."""
     numbers = torch.cat(parts) if parts else torch.zeros(0)
     return float(numbers.median()) if numbers.numel() else math.nan

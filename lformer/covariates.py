@@ -1,4 +1,4 @@
-"""Static covariates as numbers: age, sex, site and the like, one row per series, coded as in training."""
+"""Encode static covariates (age, sex, site etc., one row per series) as numbers, as in training."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Array = np.ndarray[Any, Any]
-Coding = tuple[float, float] | list[str]  # mean and deviation of a number, or the categories of a text
+Coding = tuple[float, float] | list[str]  # mean and standard deviation of a number, or the categories of a text
 
 
 @dataclass(frozen=True)
 class Covariates:
-    """How columns become numbers, fitted on training series.
+    """The encoding of static covariates, fitted on training series.
 
     Attributes:
-        columns: column -> (mean, deviation) of a number, or -> the categories of a text.
+        columns: column -> (mean, standard deviation) of a number, or the categories of a text.
 
     Example:
         >>> import pandas as pd
@@ -33,7 +33,7 @@ class Covariates:
 
     @classmethod
     def fit(cls, table: pd.DataFrame | None) -> Covariates:
-        """From the rows of the training series; without a table there are none."""
+        """Fit to the rows of the training series; without a table there are no covariates."""
         if table is None:
             return cls()
         import pandas as pd
@@ -51,11 +51,11 @@ class Covariates:
 
     @property
     def width(self) -> int:
-        """S, how many numbers there are for a series."""
+        """S, number of encoded features per series."""
         return sum(2 if isinstance(coding, tuple) else len(coding) for coding in self.columns.values())
 
     def encode(self, table: pd.DataFrame | None) -> Array:
-        """(n, S) float32: a number and whether it is known, or one of the categories."""
+        """(n, S) float32: a standardised number and whether it is known, or the one-hot encoding of a category."""
         missing = [name for name in self.columns if table is None or name not in table.columns]
         if table is None or missing:
             raise ValueError(
@@ -74,7 +74,7 @@ class Covariates:
 
 
 def _as_numbers(column: pd.Series[Any], name: str) -> Array:
-    """(n,) float64 of a covariate that was a number in training."""
+    """(n,) float64 of a covariate that was numeric in training."""
     try:
         return column.to_numpy(np.float64, na_value=np.nan)
     except (ValueError, TypeError) as error:

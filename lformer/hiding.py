@@ -1,9 +1,9 @@
-"""Parts of series kept from the model: what is hidden, and what is then asked.
+"""Hide parts of series from the model, as targets of interpolation, extrapolation and pre-training.
 
-All rows of all series are asked for. A target counts where something was measured (`observed`); `given` says which of
-these the model was also shown, so that errors on seen and unseen values can be told apart.
+All rows of all series are targets. A target counts where something was observed (`observed`); `given` says which of
+these the model was also shown, so that errors on seen and unseen values can be separated.
 
-To pre-train, a `HidingPart` hides other rows and channels in every epoch, and asks for those alone.
+For pre-training, a `HidingPart` hides different rows and channels in every epoch, and only these are targets.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def hide(panel: Panel, hidden: Array, unobserved: Unobserved) -> tuple[Panel, Ta
     """The panel without the values of some rows, and the values of all rows as targets.
 
     Args:
-        panel: the complete series. Unless its series lie one after the other, it is copied so first.
+        panel: the complete series. It is copied first unless its series are stored contiguously.
         hidden: (N,) bool, the rows of `panel` to hide.
-        unobserved: "rows": hidden rows stay, with value 0 and nothing observed. "query": they are dropped, and answers
-            are asked for at the times of all rows.
+        unobserved: "rows": hidden rows stay, with value 0 and nothing observed. "query": they are removed, and the
+            times of all rows become queries.
 
     Example:
         >>> panel = Panel.from_list([([0.0, 1.0, 2.0], [[5.0], [6.0], [7.0]])])
@@ -64,13 +64,13 @@ def hide(panel: Panel, hidden: Array, unobserved: Unobserved) -> tuple[Panel, Ta
 
 
 def reconstruct(panel: Panel) -> Targets:
-    """The panel's own values as targets at its rows: all that was measured is also given."""
+    """The panel's own values as targets at its rows, all of which are also given."""
     given = np.ones(panel.values.shape, bool) if panel.observed is None else panel.observed
     return Targets(values=_in_units(panel), at="rows", observed=panel.observed, given=given)
 
 
 def random_rows(panel: Panel, share: float, seed: int) -> Array:
-    """(N,) bool, `int(share * length)` rows of each series, drawn by the seed alone; at least one row stays.
+    """(N,) bool, `int(share * length)` rows of each series, determined by the seed; at least one row is kept.
 
     Example:
         >>> panel = Panel.from_list([(range(4), [[1.0]] * 4), (range(1), [[1.0]])])
@@ -91,23 +91,23 @@ def random_rows(panel: Panel, share: float, seed: int) -> Array:
 
 
 class Hidden(NamedTuple):
-    """What is kept from the model: rows of the panel, and whole channels of some series."""
+    """What is hidden from the model: rows of the panel, and whole channels of some series."""
 
     rows: Array  # (N,) bool
     channels: Array  # (n, C) bool
 
 
 def runs_and_channels(panel: Panel, rows: float, channels: float, rng: np.random.Generator) -> Hidden:
-    """Rows hidden one by one and in runs of neighbours, and whole channels; something of each series stays.
+    """Hide single rows, runs of neighbouring rows and whole channels; a part of each series is kept.
 
-    Rows are hidden run by run. How long the runs of a series are on average is drawn for it, from single rows up to a
-    quarter of its length: a row alone can be read off its neighbours, a long gap cannot.
+    Rows are hidden run by run. The mean length of the runs of a series is drawn at random, from single rows up to a
+    quarter of its length: a single row can be inferred from its neighbours, a long gap cannot.
 
     Args:
-        panel: series one after the other.
-        rows: share of the rows, about.
-        channels: share of the channels of a series, about; a single channel is never hidden whole.
-        rng: what is drawn from.
+        panel: contiguous series.
+        rows: approximate share of the rows to hide.
+        channels: approximate share of the channels of a series to hide; the only channel is never hidden entirely.
+        rng: random generator.
 
     Example:
         >>> panel = Panel.from_list([(range(1000), np.ones((1000, 2)))])
@@ -131,17 +131,17 @@ def runs_and_channels(panel: Panel, rows: float, channels: float, rng: np.random
 
 @dataclass(frozen=True, eq=False)
 class HidingPart(PanelPart):
-    """Series that are their own targets: of each, some rows and channels are hidden and asked for.
+    """Series that are their own targets: some rows and channels of each are hidden and predicted.
 
-    A hidden row stays, without a value: the model knows when somebody looked, not at what. Targets are (L, 2 C) of each
-    series: the values, which count where one was observed and hidden, and whether there was one, 1 or 0, which counts
-    wherever that is hidden.
+    A hidden row stays, without values: the model knows when something was measured, but not what. Targets are (L, 2 C)
+    for each series: the values, which count where they were observed and hidden, followed by their presence, 1 or 0,
+    which counts wherever it is hidden.
 
-    Training hides other rows in every epoch, by the seed and the epoch alone; `batches` always hides the same.
+    Training hides different rows in every epoch, determined by the seed and the epoch; `batches` always hides the same.
 
     Attributes:
-        rows, channels: shares that are hidden, see `runs_and_channels`.
-        hidden: what is hidden, if it has been drawn.
+        rows, channels: shares to hide, see `runs_and_channels`.
+        hidden: what is hidden, once it has been drawn.
     """
 
     rows: float = 0.5
@@ -150,7 +150,7 @@ class HidingPart(PanelPart):
 
     @classmethod
     def of(cls, part: PanelPart, rows: float, channels: float) -> Self:
-        """The series of another part, whose targets do not matter."""
+        """The series of another part, whose targets are ignored."""
         part = part.compact()
         return cls(**{field.name: getattr(part, field.name) for field in fields(part)}, rows=rows, channels=channels)
 
@@ -161,15 +161,15 @@ class HidingPart(PanelPart):
     def training_shares(
         self, size: int, epoch: int, drop_fraction: float = 0.0, turn: Turn = ALONE
     ) -> Iterator[Share[IrregularBatch]]:
-        """Every series once, in an order of (seed, epoch), and with other things hidden in every epoch."""
+        """Every series once, in an order that depends on (seed, epoch), with different entries hidden each epoch."""
         if drop_fraction:
-            raise ValueError("what is hidden is asked for, and nothing is dropped beside it; set drop_fraction to 0.")
+            raise ValueError("hidden entries are the targets, so nothing else may be dropped; set drop_fraction to 0.")
         if self.hidden is None:
             return self._drawn(1, epoch).training_shares(size, epoch, turn=turn)
         return super().training_shares(size, epoch, turn=turn)
 
     def batch(self, index: Array) -> IrregularBatch:
-        """Some series, padded, without what is hidden, which is their target."""
+        """A padded batch of some series without what is hidden, which is the target."""
         assert self.hidden is not None
         whole = super().batch(index)
         cells, valid = padded_rows(self.panel.first[index], self.panel.lengths[index], self.panel.pad_to)
@@ -184,13 +184,13 @@ class HidingPart(PanelPart):
         )
 
     def _drawn(self, *place: int) -> Self:
-        """With what is hidden drawn by the seed and the place."""
+        """The part with hidden entries drawn from the seed and the place."""
         rng = np.random.default_rng([self.seed, *place])
         return replace(self, hidden=runs_and_channels(self.panel, self.rows, self.channels, rng))
 
 
 def _some_left(hidden: Array, owner: Array, n: int, rng: np.random.Generator) -> Array:
-    """(M,) bool, some of each owner's hidden; where all of them were, one that is drawn is not."""
+    """(M,) bool, the hidden entries of each owner; if all were hidden, one random entry is kept."""
     count = np.bincount(owner, minlength=n)
     chosen = np.cumsum(count) - count + (rng.random(n) * count).astype(np.int64)
     lost = (count > 0) & (np.bincount(owner, hidden, n) == count)
@@ -199,7 +199,7 @@ def _some_left(hidden: Array, owner: Array, n: int, rng: np.random.Generator) ->
 
 
 def _in_units(panel: Panel) -> Array:
-    """The values as numbers in their own units; whole numbers may be worth a fraction each."""
+    """The values in their own units; stored integers are multiplied by the panel's scale."""
     if panel.scale == 1.0 and panel.values.dtype.kind == "f":
         return panel.values
     return (panel.values * panel.scale).astype(np.float32)
@@ -211,7 +211,7 @@ def _one_after_the_other(panel: Panel) -> bool:
 
 
 def _given(panel: Panel, hidden: Array) -> Array:
-    """(N, *C) bool, what was measured and is not hidden."""
+    """(N, *C) bool, what was observed and is not hidden."""
     given = np.ones(panel.values.shape, bool) if panel.observed is None else panel.observed.copy()
     given[hidden] = False
     return given

@@ -1,7 +1,7 @@
-"""Errors as the published tables define them: over the entries of a whole part, however it is batched.
+"""Metrics as defined in the published tables: over the entries of a whole data set, however it is batched.
 
-A metric collects a few numbers from every batch, in float64, and is finished once. So series of different lengths weigh
-by their entries, and neither batch size nor padding changes a figure.
+A metric collects a few numbers from every batch, in float64, and is finished once. Series of different lengths are thus
+weighted by their number of entries, and neither batch size nor padding changes a result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 @lru_cache(maxsize=256)
 @torch.inference_mode(False)
 def constant(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A tensor of a few numbers, made once: a CUDA graph that is being recorded cannot copy them from the CPU."""
+    """A tensor of a few numbers, cached: it cannot be copied from the CPU while a CUDA graph is recorded."""
     return torch.tensor(numbers, dtype=dtype, device=device)
 
 
@@ -55,36 +55,36 @@ def summed_squared(prediction: Tensor, target: Tensor) -> Tensor:
 
 
 def correct(scores: Tensor, target: Tensor) -> Tensor:
-    """1 where the largest score is that of the right class, else 0: (..., K), (...) -> (...)."""
+    """1 where the true class has the largest score, else 0: (..., K), (...) -> (...)."""
     return (scores.argmax(dim=-1) == target).to(torch.float64)
 
 
 def surprise(scores: Tensor, target: Tensor) -> Tensor:
-    """-log of the probability of what was there, 1 or not, 0, where the score is its log odds."""
+    """Binary cross-entropy of presence, 1 or 0, where the score is its log odds."""
     return torch.nn.functional.binary_cross_entropy_with_logits(scores, target, reduction="none")
 
 
 def value_and_presence(observed: float, prediction: Tensor, target: Tensor) -> Tensor:
-    """(p - t)² of values, `surprise` of presence, so weighted that the mean over all is the sum of both means.
+    """(p - t)² of values and `surprise` of presence, weighted so that the overall mean is the sum of both means.
 
     Args:
-        observed: share of the entries that were observed: of values only these count, of presence all.
-        prediction, target: (..., 2 C), values and presence side by side.
+        observed: share of the entries that were observed: only these count for values, all for presence.
+        prediction, target: (..., 2 C), values followed by presence.
     """
     (value, score), (true, there) = prediction.chunk(2, dim=-1), target.chunk(2, dim=-1)
     return (1 + observed) * torch.cat([squared(value, true) / observed, surprise(score, there)], dim=-1)
 
 
-# --- errors of distributions, in blocks as `lformer.distributions` has them ---
+# --- errors of distributions, in the block layout of `lformer.distributions` ---
 
 
 def of_point(error: Error, prediction: Tensor, target: Tensor) -> Tensor:
-    """The error of the point answer alone: (..., P O), (..., O) -> (..., O)."""
+    """The error of the point prediction alone: (..., P O), (..., O) -> (..., O)."""
     return error(prediction[..., : target.shape[-1]], target)
 
 
 def gaussian_surprise(prediction: Tensor, target: Tensor) -> Tensor:
-    """-log of the density of a normal distribution: (..., 2 O), (..., O) -> (..., O); infinite for a point."""
+    """Negative log-density of a normal distribution: (..., 2 O), (..., O) -> (..., O); infinite for a point."""
     if prediction.shape[-1] == target.shape[-1]:
         return torch.full_like(prediction, torch.inf)
     mean, deviation = prediction.chunk(2, dim=-1)
@@ -94,7 +94,7 @@ def gaussian_surprise(prediction: Tensor, target: Tensor) -> Tensor:
 def gaussian_crps(prediction: Tensor, target: Tensor) -> Tensor:
     """Continuous ranked probability score of a normal distribution: (..., 2 O), (..., O) -> (..., O).
 
-    In the units of the target; that of a point is its absolute error, so the two can be compared.
+    In the units of the target; for a point it is the absolute error, so the two can be compared.
     """
     if prediction.shape[-1] == target.shape[-1]:
         return absolute(prediction, target)
@@ -105,15 +105,15 @@ def gaussian_crps(prediction: Tensor, target: Tensor) -> Tensor:
 
 
 def pinball(prediction: Tensor, target: Tensor) -> Tensor:
-    """Twice the pinball loss, mean over `LEVELS`: (..., P O), (..., O) -> (..., O); of a point its absolute error."""
+    """Twice the pinball loss, averaged over `LEVELS`: (..., P O), (..., O) -> (..., O); absolute error for points."""
     return _pinball(prediction, target, [1 / len(LEVELS)] * len(LEVELS))
 
 
 def quantile_crps(prediction: Tensor, target: Tensor) -> Tensor:
-    """Continuous ranked probability score of quantiles, to what their levels tell: (..., P O), (..., O) -> (..., O).
+    """Approximate continuous ranked probability score of quantiles: (..., P O), (..., O) -> (..., O).
 
-    It is twice the integral of the pinball loss over all levels, of which each of ours stands for those next to it. In
-    the units of the target; that of a point is its absolute error.
+    It is twice the integral of the pinball loss over all levels, in which each of ours represents its neighbourhood. In
+    the units of the target; for a point it is the absolute error.
     """
     ends = [0.0, *((a + b) / 2 for a, b in pairwise(LEVELS)), 1.0]
     share = dict(zip(LEVELS, (b - a for a, b in pairwise(ends)), strict=True))
@@ -135,25 +135,25 @@ def _pinball(prediction: Tensor, target: Tensor, weights: list[float]) -> Tensor
 
 
 def all_targets(batch: IrregularBatch) -> Tensor:
-    """Every target there is something to compare with."""
+    """Every target that has a true value."""
     targets = targets_of(batch)
     return torch.ones_like(targets, dtype=torch.bool) if batch.targets_observed is None else batch.targets_observed
 
 
 def unseen_targets(batch: IrregularBatch) -> Tensor:
-    """Those whose value was not among the inputs."""
+    """Targets whose value was not among the inputs."""
     counted = all_targets(batch)
     return counted if batch.targets_given is None else counted & ~batch.targets_given
 
 
 def value_targets(batch: IrregularBatch) -> Tensor:
-    """Those in the first half of the numbers of an answer: values, where presence is asked for beside them."""
+    """Targets in the first half of the outputs: values, if presence is predicted too."""
     counted = all_targets(batch)
     return counted & _is_value(counted)
 
 
 def presence_targets(batch: IrregularBatch) -> Tensor:
-    """Those in the second half."""
+    """Targets in the second half of the outputs."""
     counted = all_targets(batch)
     return counted & ~_is_value(counted)
 
@@ -164,12 +164,12 @@ def _is_value(counted: Tensor) -> Tensor:
 
 
 def first_half(batch: IrregularBatch) -> Tensor:
-    """Those of the first half of the points of each series."""
+    """Targets in the first half of the points of each series."""
     return _from_middle(batch, before=True)
 
 
 def second_half(batch: IrregularBatch) -> Tensor:
-    """Those of the second half of the points of each series."""
+    """Targets in the second half of the points of each series."""
     return _from_middle(batch, before=False)
 
 
@@ -181,20 +181,20 @@ def _from_middle(batch: IrregularBatch, before: bool) -> Tensor:
 
 
 def targets_of(batch: IrregularBatch) -> Tensor:
-    """The targets, which must be there."""
+    """The targets; raises if there are none."""
     if batch.targets is None:
         raise ValueError("the batch has no targets; give them to IrregularBatch.build(..., targets=...).")
     return batch.targets
 
 
-# --- figures of a whole part ---
+# --- metrics over a whole data set ---
 
 
 class Metric(Protocol):
-    """A figure of a whole part.
+    """A metric over a whole data set.
 
-    `best` says whether a small or a large value is good; `scaled`, whether answers and targets are compared in units of
-    the targets' deviation (see `Task`) and not in their own.
+    `best` says whether it is minimised or maximised; `scaled`, whether predictions and targets are compared in units of
+    the targets' standard deviation (see `Task`) instead of their own units.
     """
 
     @property
@@ -207,15 +207,15 @@ class Metric(Protocol):
         ...
 
     def finish(self, kept: Tensor) -> float:
-        """The figure, from what was kept of all batches; NaN if nothing counted."""
+        """The metric, from what was kept of all batches; NaN if nothing counted."""
         ...
 
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of an error over some targets, or its root; `weighted` by how much their series and channels count.
+    """The mean of an error over some targets, or its root; if `weighted`, with the weights of series and channels.
 
-    `power`: of these weights, which are those of squared errors; 1/2 for what is in the units of the targets.
+    `power`: exponent of these weights, which are for squared errors; 1/2 for errors in the units of the targets.
     """
 
     error: Error
@@ -227,7 +227,7 @@ class Mean:
     power: float = 1.0
 
     def collect(self, prediction: Tensor, targets: Tensor, batch: IrregularBatch) -> Tensor:
-        """(1, 2): the total over one batch, and over how many."""
+        """(1, 2): sum and count over one batch."""
         error, counted = masked(self.error(prediction, targets), self.where(batch))
         error = torch.where(counted, error.to(torch.float64), 0.0)
         total = (weigh(error, batch, self.power) if self.weighted else error).sum()
@@ -241,9 +241,9 @@ class Mean:
 
 @dataclass(frozen=True)
 class ChannelMean:
-    """The mean over channels of the mean of an error over the targets of each; a channel without any is left out.
+    """The mean over channels of the mean error of their targets; channels without targets are left out.
 
-    Every channel weighs the same, however often it was observed: a macro mean, where `Mean` is the micro mean.
+    Every channel has the same weight, however often it was observed: a macro average, while `Mean` is a micro average.
     """
 
     channels: int
@@ -253,7 +253,7 @@ class ChannelMean:
     best: Literal["min", "max"] = "min"
 
     def collect(self, prediction: Tensor, targets: Tensor, batch: IrregularBatch) -> Tensor:
-        """(C, 2): the total over one batch, and over how many, of each channel."""
+        """(C, 2): sum and count over one batch, for each channel."""
         counted = self.where(batch)
         error = torch.where(counted, self.error(prediction, targets).to(torch.float64), 0.0)
         both = torch.stack([error, counted.to(torch.float64)], dim=-1)
@@ -266,10 +266,10 @@ class ChannelMean:
 
 @dataclass(frozen=True)
 class Ranking:
-    """How well the score of the second of two classes ranks the series of a part.
+    """How well the score of the second of two classes ranks the series of a data set.
 
     Attributes:
-        area: under the receiver operating characteristic ("roc"), or "precision", the average precision.
+        area: "roc", the area under the receiver operating characteristic, or "precision", the average precision.
     """
 
     area: Literal["roc", "precision"]
@@ -277,7 +277,7 @@ class Ranking:
     best: Literal["min", "max"] = "max"
 
     def collect(self, prediction: Tensor, targets: Tensor, batch: IrregularBatch) -> Tensor:
-        """(N, 2): score and class of each target; of one that does not count the class is NaN."""
+        """(N, 2): score and class of each target; the class is NaN if the target does not count."""
         score = (prediction[..., 1] - prediction[..., 0]).to(torch.float64)
         counted = torch.where(all_targets(batch), targets.to(torch.float64), math.nan)
         return torch.stack([score, counted], dim=-1).flatten(0, -2)
@@ -288,14 +288,14 @@ class Ranking:
 
 
 def roc_area(scores: Tensor, positive: Tensor) -> float:
-    """Share of the pairs of a positive and a negative that are in the right order, ties counting half.
+    """Share of the pairs of a positive and a negative that are in the right order; ties count half.
 
     Example:
         >>> roc_area(torch.tensor([0.1, 0.4, 0.35, 0.8]), torch.tensor([0.0, 0.0, 1.0, 1.0]))
         0.75
     """
     _, which, count = torch.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (count.cumsum(0) - (count - 1) / 2).to(torch.float64)[which]  # equal scores share the mean of their ranks
+    ranks = (count.cumsum(0) - (count - 1) / 2).to(torch.float64)[which]  # ties get their mean rank
     positives = float(positive.sum())
     negatives = len(positive) - positives
     if not positives or not negatives:
@@ -304,7 +304,7 @@ def roc_area(scores: Tensor, positive: Tensor) -> float:
 
 
 def average_precision(scores: Tensor, positive: Tensor) -> float:
-    """Precision at each score, weighted by how many of the positives have it.
+    """Precision at each score, weighted by its share of the positives.
 
     Example:
         >>> round(average_precision(torch.tensor([0.1, 0.4, 0.35, 0.8]), torch.tensor([0.0, 0.0, 1.0, 1.0])), 4)
@@ -320,7 +320,7 @@ def average_precision(scores: Tensor, positive: Tensor) -> float:
     return float((hits.cumsum(0) / shown.cumsum(0) * hits).sum()) / positives
 
 
-# --- what training minimises ---
+# --- training loss ---
 
 
 def masked(error: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
@@ -329,7 +329,7 @@ def masked(error: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def mean_loss(error: Tensor, batch: IrregularBatch, power: float = 1.0) -> Tensor:
-    """The mean error over all targets of a batch that count; weighted if its series have weights, see `weigh`."""
+    """The mean error over all targets of a batch that count, with series weights if there are any, see `weigh`."""
     found, counted = masked(error, all_targets(batch))
     return weigh(torch.where(counted, found, 0.0), batch, power).sum() / counted.sum().clamp(min=1)
 
@@ -337,7 +337,7 @@ def mean_loss(error: Tensor, batch: IrregularBatch, power: float = 1.0) -> Tenso
 def weigh(error: Tensor, batch: IrregularBatch, power: float = 1.0) -> Tensor:
     """The error of each entry times the weight of its series, or of its series and channel, if there are weights.
 
-    `power`: of the weights, for errors that are no squares.
+    `power`: exponent of the weights, for errors that are not squared.
     """
     if batch.weights is None:
         return error

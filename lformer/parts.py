@@ -1,7 +1,7 @@
-"""What a data set is to the trainer: targets, a prepared set, and three parts that hand out batches.
+"""Data sets as the trainer sees them: targets, a prepared data set, and three parts that provide batches.
 
-Data sets and estimators both end here: series in one `Panel`, what is asked of them in `Targets`, and which series are
-for training, validation and test. `splits_of` makes the three parts of that.
+Both the built-in data sets and the estimators produce this: series in one `Panel`, what is to be predicted in
+`Targets`, and which series are for training, validation and test. `splits_of` makes the three parts from these.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lformer.panel.checks import spell
 from lformer.panel.own_numbers import OwnNumbers
 from lformer.panel.stamps import LONGEST
 
-POOL = 50  # training batches sorted by length among themselves: little padding, and still a random order
+POOL = 50  # training batches within which series are sorted by length: little padding, but still a random order
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -30,14 +30,14 @@ class Targets:
     """What is to be predicted.
 
     Attributes:
-        values: (n, ...) for each series; (N, ...) for each row of the panel; (M, ...) for each query, all flat.
+        values: (n, ...) per series; (N, ...) per row of the panel; (M, ...) per query, all flat.
         at: which of the three.
-        observed: bool like values, False where there is nothing to compare with; None if all count.
+        observed: bool like values, False where there is no true value; None if all count.
         given: bool like values, True where the value was also an input; None if none was.
-        times: (M,) of the queries, in the frame of the panel's times. What is asked of a series without rows has no
-            time: there is nothing to count it from.
-        first, lengths: (n,) the queries of each series.
-        weights: (n,) how much each series counts in the loss, or (n, C) each of its channels; None if all count 1.
+        times: (M,) query times, in the time frame of the panel. Queries of a series without rows have no time, as there
+            is nothing to count it from.
+        first, lengths: (n,) first query and number of queries of each series.
+        weights: (n,) weight of each series in the loss, or (n, C) of each of its channels; None if all are 1.
     """
 
     values: Array
@@ -52,7 +52,7 @@ class Targets:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Prepared:
-    """A data set by a protocol: all series in one panel, their targets, and which series belong to which part."""
+    """A data set prepared by a protocol: all series in one panel, their targets, and the series of each part."""
 
     panel: Panel
     targets: Targets
@@ -62,29 +62,30 @@ class Prepared:
 
 
 class Part(Protocol):
-    """Series of one part of a data set."""
+    """The series of a training, validation or test set."""
 
     def __len__(self) -> int:
         """Number of series."""
         ...
 
     def batches(self, size: int) -> Iterator[IrregularBatch]:
-        """Every series once; the same on every call. `index` says which series a batch holds."""
+        """Every series once, the same on every call. `index` holds the positions of the series."""
         ...
 
     def training_steps(self, size: int) -> int:
-        """How many batches `training_batches` gives."""
+        """Number of batches of `training_batches`."""
         ...
 
     def training_batches(self, size: int, epoch: int, drop_fraction: float = 0.0) -> Iterator[IrregularBatch]:
-        """One epoch of training, as a function of the data set's seed and the epoch alone.
+        """The batches of one training epoch, as a function of the data set's seed and the epoch only.
 
-        About `drop_fraction` of the observations, rows and channels of each series is left out, others in every epoch.
+        A share `drop_fraction` of the observations, rows and channels of each series is dropped, differently in every
+        epoch.
         """
         ...
 
 
-Turn = tuple[int, int]  # (1, 3): the second of three, who deal something out among themselves
+Turn = tuple[int, int]  # (1, 3): the second of three processes that share some work in turns
 ALONE: Turn = (0, 1)
 
 
@@ -92,7 +93,10 @@ S = TypeVar("S", bound=Source, covariant=True)
 
 
 class Share(NamedTuple, Generic[S]):
-    """Some series of a training batch, at least one; if they do not count, there were too few for everyone."""
+    """Some series of a training batch, at least one.
+
+    They do not count if the batch has too few series for all processes.
+    """
 
     batch: S
     counts: bool = True
@@ -100,23 +104,23 @@ class Share(NamedTuple, Generic[S]):
 
 @runtime_checkable
 class DealingPart(Protocol):
-    """A part that can do without the batches, or the series of a batch, whose turn it is not."""
+    """A part that can skip the batches, or the series of a batch, that belong to other processes."""
 
     def batches(self, size: int, turn: Turn = ALONE) -> Iterator[Source]:
-        """As those of a `Part`, but only those whose turn it is."""
+        """The batches of a `Part`, but only those of this turn."""
         ...
 
     def training_shares(
         self, size: int, epoch: int, drop_fraction: float = 0.0, turn: Turn = ALONE
     ) -> Iterator[Share[Source]]:
-        """As the training batches of a `Part`, of each the series whose turn it is."""
+        """The training batches of a `Part`, with the series of this turn only."""
         ...
 
 
 def training_shares(
     part: Part | DealingPart, size: int, epoch: int, drop_fraction: float, turn: Turn
 ) -> Iterator[Share[Source]]:
-    """Of each batch of one epoch of training the series whose turn it is."""
+    """The series of this turn, for each batch of one training epoch."""
     dropped = (drop_fraction,) if drop_fraction else ()
     if isinstance(part, DealingPart):
         yield from part.training_shares(size, epoch, *(dropped or (0.0,)), turn=turn)
@@ -139,14 +143,14 @@ Q = TypeVar("Q", bound=Part)
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """What a model must fit to be trained on a data set.
+    """What a model must match to be trained on a data set.
 
     Attributes:
-        inputs: channels of a row; of frames, pixels.
-        outputs: numbers per answer: classes, or targets.
-        answer: one per "series", per "step" (row) or per "query".
-        statics: numbers of static covariates.
-        shift, scale: of each output, the mean and deviation of the training targets; empty where they are classes.
+        inputs: channels of a row; for frames, pixels.
+        outputs: numbers per prediction: classes, or targets.
+        answer: one prediction per "series", per "step" (row) or per "query".
+        statics: number of static covariates.
+        shift, scale: of each output, mean and standard deviation of the training targets; empty for classes.
     """
 
     inputs: int
@@ -159,17 +163,18 @@ class Spec:
 
 @dataclass(frozen=True)
 class Splits(Generic[P]):
-    """Training, validation and test part of a named data set.
+    """Training, validation and test set of a named data set.
 
     Attributes:
-        name: of the data set.
-        train, validation, test: the parts.
-        spec: what a model must fit.
-        task: what is asked, as in `data.load(task=...)`.
-        metrics: what a table prints of it, where that is not what the task usually prints; the first one selects.
-        partial: what the files at hand lack of the complete set; "" if nothing. Beware of comparing what is derived
-            from a partial set with published figures.
-        fingerprint: of everything the prepared set depends on: files, protocol, seed, version of the preparation.
+        name: name of the data set.
+        train, validation, test: the three sets.
+        spec: what a model must match.
+        task: the task, as in `data.load(task=...)`.
+        metrics: the metrics shown in tables, if they are not the usual ones of the task; the first one selects.
+        partial: what the available files lack of the complete data set; "" if nothing. Results on a partial data set
+            should not be compared with published ones.
+        fingerprint: hash of everything the prepared data set depends on: files, protocol, seed, version of the
+            preparation.
     """
 
     name: str
@@ -189,14 +194,14 @@ class PanelPart:
 
     Attributes:
         panel: the series.
-        targets: of all series of the prepared set; `members` says which are ours.
-        members: (n,) where the series of `panel` lie among those of the targets.
-        seed: of the order in training.
+        targets: of all series of the prepared data set; `members` selects ours.
+        members: (n,) positions of the series of `panel` among those of the targets.
+        seed: seed of the order in training.
         partial: as in `Splits`.
-        static: (n, S) float32, covariates of the series of `panel`; None if there are none.
-        precise: whether values stay in float64 if the panel has them so: a model that scales them itself then loses no
-            digit of a channel whose mean is far larger than its deviation.
-        calendar: what batches tell of the dates of rows and queries.
+        static: (n, S) float32, static covariates of the series of `panel`; None if there are none.
+        precise: whether float64 values of the panel stay in float64: a model that scales them itself then loses no
+            precision in channels whose mean is far larger than their standard deviation.
+        calendar: calendar features of rows and queries in the batches.
     """
 
     panel: Panel
@@ -212,27 +217,27 @@ class PanelPart:
         return len(self.panel)
 
     def batches(self, size: int, turn: Turn = ALONE) -> Iterator[IrregularBatch]:
-        """Every series once, shortest first; only the batches whose turn it is are made."""
+        """Every series once, shortest first; only the batches of this turn are built."""
         return (self.batch(index) for index in self.order(size, turn))
 
     def order(self, size: int, turn: Turn = ALONE) -> Iterator[Array]:
-        """Which series each of `batches` holds."""
+        """The positions of the series of each batch."""
         order, (first, of) = np.argsort(self.panel.lengths, kind="stable"), turn
         for start in range(first * size, len(order), of * size):
             yield order[start : start + size]
 
     def training_steps(self, size: int) -> int:
-        """Batches in which every series occurs once."""
+        """Number of batches in which every series occurs once."""
         return -(-len(self) // size)
 
     def training_batches(self, size: int, epoch: int, drop_fraction: float = 0.0) -> Iterator[IrregularBatch]:
-        """Every series once, in an order of (seed, epoch), series of similar length together."""
+        """Every series once, in an order that depends on (seed, epoch), series of similar length together."""
         return (share.batch for share in self.training_shares(size, epoch, drop_fraction))
 
     def training_shares(
         self, size: int, epoch: int, drop_fraction: float = 0.0, turn: Turn = ALONE
     ) -> Iterator[Share[IrregularBatch]]:
-        """As `training_batches`, of each batch the series whose turn it is; the others are not even read."""
+        """As `training_batches`, with the series of this turn only; the others are not even read."""
         if drop_fraction and self.targets.at != "rows" and not is_large(self.panel):
             left = drop_observations(self.panel, drop_fraction, np.random.default_rng([self.seed, epoch]))
             yield from replace(self, panel=left).training_shares(size, epoch, turn=turn)
@@ -241,7 +246,7 @@ class PanelPart:
             yield Share(self._with_less(index, drop_fraction, epoch) if drop_fraction else self.batch(index), counts)
 
     def training_order(self, size: int, epoch: int, turn: Turn = ALONE) -> Iterator[tuple[Array, bool]]:
-        """Which series each of `training_shares` holds, and whether they count."""
+        """The positions of the series of each of `training_shares`, and whether they count."""
         rng = np.random.RandomState([self.seed, epoch])
         order = rng.permutation(len(self))
         pool = np.arange(len(self)) // (POOL * size)
@@ -253,23 +258,23 @@ class PanelPart:
             yield index[mine], counts
 
     def _with_less(self, index: Array, drop_fraction: float, epoch: int) -> IrregularBatch:
-        """A batch of some series, of which observations are dropped only now: a copy of all rows could be too large.
+        """A batch of some series with observations dropped only now, because a copy of all rows could be too large.
 
-        Rows that have targets stay, with nothing observed.
+        Rows with targets are kept, without observations.
         """
         some, numbers, asked = self.some(index), OwnNumbers([self.seed, epoch], index), self.targets.at == "rows"
-        some = some.compact() if asked else some  # rows and their targets stand side by side
+        some = some.compact() if asked else some  # rows and their targets at the same positions
         left = drop_observations(some.panel, drop_fraction, numbers, keep_rows=asked)
         less = replace(some, panel=left).batch(np.arange(len(index)))
         return replace(less, index=torch.from_numpy(np.asarray(index, np.int64)))
 
     def some(self, index: Array) -> PanelPart:
-        """Some series of this part, as a part; no row is copied."""
+        """A part with some of the series, without copying rows."""
         static = None if self.static is None else self.static[index]
         return replace(self, panel=self.panel[index], members=self.members[index], static=static)
 
     def batch(self, index: Array) -> IrregularBatch:
-        """Some series of this part, padded, with their targets."""
+        """A padded batch of some series with their targets."""
         asked = self._asked(index)
         if self.targets.weights is not None:
             asked["weights"] = torch.from_numpy(self.targets.weights[self.members[index]])
@@ -281,7 +286,7 @@ class PanelPart:
         return replace(batch, **asked, **self._marks(index, batch.times, asked.get("query_times")))
 
     def _marks(self, index: Array, times: torch.Tensor, queries: torch.Tensor | None) -> dict[str, torch.Tensor]:
-        """What the calendar says of rows and queries, if anything."""
+        """Calendar features of rows and queries, if there are any."""
         if not self.calendar.width:
             return {}
         moments = {"marks": times} | ({} if queries is None else {"query_marks": queries})
@@ -291,7 +296,7 @@ class PanelPart:
         }
 
     def _asked(self, index: Array) -> dict[str, torch.Tensor]:
-        """Targets in the layout of the batch, and the times they are asked at."""
+        """Targets in the layout of the batch, and query times."""
         targets = self.targets
         if targets.at == "series":
             members = self.members[index]
@@ -308,22 +313,22 @@ class PanelPart:
         return asked
 
     def _query_times(self, index: Array, rows: Array, asked: Array) -> Array:
-        """(B, Q) since the first row of each series; 0 if it has none, and where nothing is asked."""
+        """(B, Q) since the first row of each series; 0 if it has none, and on padding."""
         assert self.targets.times is not None
         clock = self.targets.times[rows] if len(self.targets.times) else np.zeros(rows.shape)
-        counts = asked & (self.panel.lengths[index] > 0)  # without a row there is nothing to count time from
+        counts = asked & (self.panel.lengths[index] > 0)  # without rows there is no start of time
         with np.errstate(over="ignore", invalid="ignore"):
             since = np.where(counts[:, None], clock - self.panel.first_times(index)[:, None], 0.0)
         if (bad := ~(np.abs(since) <= LONGEST)).any():
             series, query = np.argwhere(bad)[0].tolist()
             raise ValueError(
                 f"queries must lie within {LONGEST:.2g} of the first row; series "
-                f"{spell(self.panel.ids[index][series])} is asked at {clock[series, query]:g}. Use a larger unit."
+                f"{spell(self.panel.ids[index][series])} has a query at {clock[series, query]:g}. Use a larger unit."
             )
         return since
 
     def _target_runs(self, index: slice | Array) -> tuple[Array, Array]:
-        """Where the targets of some series begin and how many there are, if they stand at rows or queries."""
+        """First target and number of targets of some series, if targets are per row or query."""
         if self.targets.at == "rows":
             return self.panel.first[index], self.panel.lengths[index]
         assert self.targets.first is not None
@@ -332,7 +337,7 @@ class PanelPart:
         return self.targets.first[members], self.targets.lengths[members]
 
     def compact(self) -> PanelPart:
-        """The same part without the rows and targets of others."""
+        """The same part without the rows and targets of other series."""
         targets, mine = self.targets, self.members
         if targets.at != "series":
             first, lengths = self._target_runs(slice(None))
@@ -346,12 +351,12 @@ class PanelPart:
         return replace(self, panel=self.panel.compact(), targets=replace(targets, **kept), members=np.arange(len(self)))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Panel and targets share their rows, so on the way to another process both leave the others' behind."""
+        """Pickle without the rows of other series, which panel and targets share."""
         return dict((self.compact() if self.panel.wasteful else self).__dict__)
 
 
 def sampled(part: Q) -> Q:
-    """The part, or of a large one some series that stand for all of them."""
+    """The part, or for a large one a representative sample of its series."""
     if isinstance(part, PanelPart) and is_large(part.panel):
         return cast(Q, part.some(sample(part.panel)))
     return part
@@ -374,7 +379,7 @@ def splits_of(
     precise: bool = False,
     calendar: Calendar = NO_CALENDAR,
 ) -> Splits[PanelPart]:
-    """The three parts of a prepared set; covariates are coded as in its training part, unless a coding is given."""
+    """The three parts of a prepared data set; covariates are encoded as in its training set by default."""
     panel, targets = prepared.panel, prepared.targets
     static = None
     if panel.static is not None:
@@ -386,13 +391,13 @@ def splits_of(
         return PanelPart(panel[members], targets, np.asarray(members), seed, partial, covered, precise, calendar)
 
     train, validation = part(prepared.train), part(prepared.validation)
-    test = validation if prepared.test is prepared.validation else part(prepared.test)  # which is then evaluated once
+    test = validation if prepared.test is prepared.validation else part(prepared.test)  # evaluated only once
     spec = spec_of(panel, targets, prepared.train, 0 if static is None else static.shape[1])
     return Splits(name, train, validation, test, spec, task, metrics, partial, fingerprint)
 
 
 def spec_of(panel: Panel, targets: Targets, train: Array, statics: int = 0) -> Spec:
-    """What a model must fit to answer these targets; means and deviations are those of the training series."""
+    """What a model must match for these targets; means and standard deviations are those of the training series."""
     answer: Any = {"series": "series", "rows": "step", "queries": "query"}[targets.at]
     inputs = int(np.prod(panel.values.shape[1:]))
     if targets.values.dtype.kind in "iub":

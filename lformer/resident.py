@@ -1,8 +1,8 @@
-"""Parts that lie on a device: rows are copied there once, and a batch is gathered there by the positions of its series.
+"""Data sets that are stored on a device: rows are copied there once, and batches are gathered there.
 
-The rule of collation stays that of `PanelPart.batch`: it is asked once for every series, and what it answers is kept
-flat, one series after the other. A batch is then named by a `Selection`, whose shapes are known without asking the
-device: gathering never waits for it, and can be part of a CUDA graph.
+The collation rule remains that of `PanelPart.batch`: it is applied once to every series, and the result is stored flat,
+one series after another. A batch is then represented by a `Selection`, whose shapes are known without querying the
+device: gathering does not synchronise with it, and can be part of a CUDA graph.
 """
 
 from __future__ import annotations
@@ -20,24 +20,29 @@ from lformer.batch import IrregularBatch, Place
 from lformer.panel import Array
 from lformer.parts import ALONE, PanelPart, Share, Turn
 
-CHUNK = 64  # series that are collated at once when a part is brought to a device
+CHUNK = 64  # series that are collated at once when a part is copied to a device
 TARGETS = ("targets", "targets_observed", "targets_given")
 OF_ROWS = ("values", "times", "deltas", "observed", "marks")
 OF_QUERIES = ("query_times", "query_marks")
 OF_SERIES = ("start", "static", "weights")
-LAST_AGAIN = ("times", "marks", "query_times", "query_marks")  # on padding that of the last one; of others it is 0
+LAST_AGAIN = (
+    "times",
+    "marks",
+    "query_times",
+    "query_marks",
+)  # repeat the last valid entry on padding; other fields are 0
 
 
 @dataclass(frozen=True, eq=False)
 class Runs:
     """The rows, or the queries, of all series on a device.
 
-    A series without any has one place nevertheless, which holds what stands on its padding.
+    A series without any still has one position, which holds the value of its padding.
 
     Attributes:
-        place: (3, n) of each series its first place, how many follow that one, and how many count.
-        flat: by field of a batch, (N + 1, ...); the last place is 0.
-        shown: fields that are True wherever something counts, and their sides after (B, L).
+        place: (3, n) first position of each series, number of positions after it, and number of valid ones.
+        flat: by field of a batch, (N + 1, ...); the last position is 0.
+        shown: fields that are True wherever an entry is valid, and their shape after (B, L).
     """
 
     place: Tensor
@@ -45,7 +50,7 @@ class Runs:
     shown: dict[str, tuple[int, ...]]
 
     def gather(self, series: Tensor, width: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """(B,) how many count of each series, and every field, (B, width, ...)."""
+        """(B,) number of valid entries of each series, and every field, (B, width, ...)."""
         first, others, lengths = self.place.index_select(1, series).unbind(0)
         step = torch.arange(width, device=series.device)
         valid = step < lengths[:, None]
@@ -65,13 +70,13 @@ class Runs:
 
 @dataclass(frozen=True, eq=False)
 class ResidentPart:
-    """A part whose series lie on a device; its batches are those of the part itself, to the last bit.
+    """A part whose series are stored on a device; its batches are identical to those of the part itself.
 
     Attributes:
-        part: the same series off the device, which knows in which order they come.
-        device: where they lie.
+        part: the same series off the device, which determine the order.
+        device: where they are stored.
         alone: by field, (n, ...) what a series has once.
-        rows, queries: what it has of each; None if nothing is asked by queries.
+        rows, queries: its rows and queries; None if there are no queries.
     """
 
     part: PanelPart
@@ -82,15 +87,15 @@ class ResidentPart:
 
     @classmethod
     def of(cls, part: PanelPart, device: torch.device | str) -> Self:
-        """Collate every series once, some at a time, and keep on the device what counts."""
+        """Collate every series once, some at a time, and store the valid entries on the device."""
         device, targets = torch.device(device), part.targets
-        absent = {"targets_observed"} if targets.observed is None else set()  # they follow from the lengths then
+        absent = {"targets_observed"} if targets.observed is None else set()  # these follow from the lengths
         absent |= {"observed"} if part.panel.observed is None else set()
         of_rows, of_queries, of_series = (
             tuple(name for name in (*own, *(TARGETS if targets.at == at else ())) if name not in absent)
             for at, own in (("rows", OF_ROWS), ("queries", OF_QUERIES), ("series", OF_SERIES))
         )
-        order = np.argsort(part.panel.lengths, kind="stable")  # little padding on the way
+        order = np.argsort(part.panel.lengths, kind="stable")  # to reduce padding
         lengths, asked = part.panel.lengths[order], _asked(part)[order]
         chunks: dict[str, list[Tensor]] = {name: [] for name in (*of_rows, *of_queries, *of_series)}
         for start in range(0, len(order), CHUNK):
@@ -117,28 +122,28 @@ class ResidentPart:
         return len(self.part)
 
     def batches(self, size: int, turn: Turn = ALONE) -> Iterator[Selection]:
-        """As those of the part."""
+        """The batches of the part."""
         return self._selections(list(self.part.order(size, turn)))
 
     def training_shares(
         self, size: int, epoch: int, drop_fraction: float = 0.0, turn: Turn = ALONE
     ) -> Iterator[Share[Selection]]:
-        """As those of the part; nothing can be dropped from what lies on the device."""
+        """The training shares of the part; nothing can be dropped from what is stored on the device."""
         if drop_fraction:
-            raise ValueError("observations are dropped before a part is brought to a device; set drop_fraction to 0.")
+            raise ValueError("observations that are on a device cannot be dropped; set drop_fraction to 0.")
         order = list(self.part.training_order(size, epoch, turn))
         chosen = self._selections([index for index, _ in order])
         return (Share(batch, counts) for batch, (_, counts) in zip(chosen, order, strict=True))
 
     def _selections(self, order: list[Array]) -> Iterator[Selection]:
-        """Some batches, whose positions go to the device together: every copy would wait for the work before it."""
+        """Some batches, whose positions are copied to the device together: each copy would wait for earlier work."""
         if order:
             positions = torch.from_numpy(np.concatenate(order).astype(np.int64, copy=False)).to(self.device)
             for index, series in zip(order, positions.split([len(index) for index in order]), strict=True):
                 yield self.select(index, series)
 
     def select(self, index: Array, series: Tensor | None = None) -> Selection:
-        """Some series, with as much padding as the longest of them needs; `series` are the same on the device."""
+        """Some series, padded to the longest of them; `series` are the same positions on the device."""
         panel, asked = self.part.panel, _asked(self.part)[index]
         lengths = panel.lengths[index]
         rows = int(lengths.max(initial=0)) if panel.pad_to is None else panel.pad_to
@@ -151,13 +156,13 @@ class ResidentPart:
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Some series of a resident part, named: `to` makes the batch.
+    """Some series of a resident part, by position; `to` gathers the batch.
 
     Attributes:
-        part: where they lie.
-        series: (B,) which they are.
-        rows, queries: of each, padding included.
-        complete: whether no target stands on padding, so that nobody needs to be told which of them count.
+        part: where they are stored.
+        series: (B,) their positions.
+        rows, queries: number of each, including padding.
+        complete: whether no target is on padding, so that no mask of valid targets is needed.
     """
 
     part: ResidentPart
@@ -171,23 +176,23 @@ class Selection:
 
     @property
     def index(self) -> Tensor:
-        """(B,) which series of its part each one is."""
+        """(B,) position of each series in its data set."""
         return self.series
 
     @property
     def extent(self) -> tuple[int, int | None]:
-        """(L, Q), padding included."""
+        """(L, Q), including padding."""
         return self.rows, self.queries
 
     def padded(self, rows: int, queries: int | None = None, targets: Place = "series") -> Self:
-        """As `IrregularBatch.padded`, before anything is gathered."""
+        """Like `IrregularBatch.padded`, before anything is gathered."""
         queries = queries if queries and self.queries else self.queries
         if rows < self.rows or (queries or 0) < (self.queries or 0):
             raise ValueError(f"{self.extent} rows and queries cannot be padded to {rows} and {queries}, which is less.")
         return replace(self, rows=rows, queries=queries, complete=self.complete and targets == "series")
 
     def to(self, device: torch.device | str) -> IrregularBatch:
-        """The batch, gathered where its rows lie."""
+        """The batch, gathered on the device that stores its rows."""
         part, series = self.part, self.series.to(self.part.device)
         lengths, found = part.rows.gather(series, self.rows)
         if part.queries is not None and self.queries is not None:
@@ -199,7 +204,7 @@ class Selection:
 
 
 def resident_bytes(part: PanelPart) -> int:
-    """About how much memory the series of a part take on a device."""
+    """Approximate memory that the series of a part take on a device."""
     panel, targets = part.panel, part.targets
     marks = 4 * part.calendar.width
     values = 4 * (1 + part.precise) + (panel.observed is not None)
@@ -212,13 +217,13 @@ def resident_bytes(part: PanelPart) -> int:
 
 
 def _asked(part: PanelPart) -> Array:
-    """(n,) queries of each series."""
+    """(n,) number of queries of each series."""
     asked = part.targets.lengths
     return np.zeros(len(part), np.int64) if asked is None or part.targets.at != "queries" else asked[part.members]
 
 
 def _collated(part: PanelPart, index: Array) -> IrregularBatch:
-    """A batch of some series with at least one row and, if any series of the part has one, one query each."""
+    """A batch of some series with at least one row and, if any series of the part has queries, one query each."""
     longest = max(1, int(part.panel.lengths[index].max(initial=0)))
     part = replace(part, panel=replace(part.panel, pad_to=longest))
     asked = _asked(part)
@@ -228,7 +233,7 @@ def _collated(part: PanelPart, index: Array) -> IrregularBatch:
 
 
 def _flat(tensor: Tensor, count: Array | None) -> Tensor:
-    """(B, L, ...) -> (N, ...) the first places of each series, as many as count and at least one."""
+    """(B, L, ...) -> (N, ...) the first positions of each series, as many as are valid and at least one"""
     if count is None:
         return tensor
     seats = torch.from_numpy(np.maximum(count, 1))
@@ -238,7 +243,7 @@ def _flat(tensor: Tensor, count: Array | None) -> Tensor:
 def _runs(
     whole: dict[str, Tensor], names: tuple[str, ...], shown: dict[str, tuple[int, ...]], lengths: Array, back: Tensor
 ) -> Runs:
-    """Flat fields with a place for padding; `back` says where each series of the part lies among `lengths`."""
+    """Flat fields with a position for padding; `back` is the position of each series of the part among `lengths`."""
     flat = {
         name: torch.cat([whole[name], whole[name].new_zeros(1, *whole[name].shape[1:])])
         for name in names

@@ -1,4 +1,4 @@
-"""Scaling of values by statistics of some series: a shift and a factor per channel, and bounds for wild values."""
+"""Scaling of values by statistics of some series: a shift and a factor per channel, and bounds for extreme values."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy as np
 from lformer.panel import Array, Panel
 
 Kind = Literal["standard", "minmax", "robust"]
-TAIL = 0.005  # share of the values at either end that has no say in the robust scale of a channel
-FAR = 20.0  # spreads from the median beyond which a value is taken for a mark or an error: it has no say either
-OFTEN = 0.3  # share of one value, such as 0 of rain, from which on the spread is that of the others
+TAIL = 0.005  # share of the values at either end that the robust scale of a channel ignores
+FAR = 20.0  # distance from the median, in spreads, beyond which a value is ignored as a mark or an error
+OFTEN = 0.3  # if one value, such as 0 for rain, has at least this share, the spread is that of the other values
 
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """How values become numbers near 1: `(clip(values, low, high) - shift) / scale`, by channel.
+    """How values are standardised: `(clip(values, low, high) - shift) / scale`, per channel.
 
     Attributes:
         shift, scale: (C,) subtracted, then divided by.
-        low, high: (C,) bounds beyond which a value counts as the bound; infinite where there are none.
+        low, high: (C,) bounds at which values are clipped; infinite if there are none.
     """
 
     shift: Array
@@ -42,17 +42,17 @@ class Scale:
 
 
 def fit(panel: Panel, series: Array, kind: Kind) -> Scale:
-    """The scale of each channel by the observed values of some series.
+    """Fit the scale of each channel to the observed values of some series.
 
     Args:
         panel: the series, in their own units.
-        series: (n,) which of them count: the training ones.
-        kind: "standard" by mean and standard deviation; "minmax" to [0, 1]; "robust" by mean and deviation without the
-            tails, with bounds one deviation outside of them, for records with artefacts. Values that lie far from the
-            median, as -9999 for what is missing, are left out first: up to a fifth of them changes little.
+        series: (n,) positions of the series to use: the training series.
+        kind: "standard" by mean and standard deviation; "minmax" to [0, 1]; "robust" by mean and standard deviation
+            without the tails, with bounds one deviation beyond them, for data with artefacts. Values far from the
+            median, such as -9999 for a missing value, are removed first: up to a fifth of them has little effect.
 
-    A row counts once for every series it belongs to, so windows that overlap weigh as they do in training. A channel
-    that never changes, or was never observed, gets the scale 1.
+    A row counts once for every series it belongs to, so overlapping windows have the same weight as in training. A
+    channel that never changes, or was never observed, has scale 1.
     """
     if kind == "robust":
         return _robust(panel[series].compact())
@@ -61,7 +61,7 @@ def fit(panel: Panel, series: Array, kind: Kind) -> Scale:
 
 
 def scaled(panel: Panel, train: Array, kind: str) -> Panel:
-    """The panel scaled by its training series; as it is for "none" and "published", which a data set does itself."""
+    """The panel scaled by its training series; unchanged for "none", and for "published", when the data set does it."""
     if kind in ("none", "published"):
         return panel
     if kind not in get_args(Kind):
@@ -77,13 +77,13 @@ def _standard(panel: Panel, series: Array) -> tuple[Array, Array]:
         mean[c] = (weight * values).sum() / total
         spread = np.sqrt((weight * np.square(values - mean[c])).sum() / total)
         low, high = _bounds(values, weight)
-        if high > low and spread > 0:  # of a constant, the rounding of its mean would count as deviation
+        if high > low and spread > 0:  # for a constant, rounding of the mean would look like a deviation
             deviation[c] = spread
     return mean, deviation
 
 
 def _minmax(panel: Panel, series: Array) -> tuple[Array, Array]:
-    """Least value (C,) and range (C,)."""
+    """Minimum (C,) and range (C,)."""
     low, reach = np.zeros(panel.values.shape[-1]), np.ones(panel.values.shape[-1])
     for c, values, weight in _channels(panel, series):
         low[c], high = _bounds(values, weight)
@@ -92,7 +92,7 @@ def _minmax(panel: Panel, series: Array) -> tuple[Array, Array]:
 
 
 def _robust(panel: Panel) -> Scale:
-    """By all series of a compact panel."""
+    """From all series of a compact panel."""
     observed = np.ones(panel.values.shape, bool) if panel.observed is None else panel.observed
     columns = [_without_tails(_column(panel, c)[observed[..., c]]) for c in range(panel.values.shape[-1])]
     return Scale(*np.transpose(columns))
@@ -106,15 +106,16 @@ def _without_tails(values: Array) -> tuple[float, float, float, float]:
     low, high = np.quantile(values, [TAIL, 1 - TAIL])
     inner = np.clip(values, low, high)
     deviation = float(inner.std()) if high > low else 0.0
-    if deviation == 0:  # all but the tails are one number
+    if deviation == 0:  # all values except the tails are equal
         deviation = float(values.std()) if values.max() > values.min() else 1.0
     return float(inner.mean()), deviation, float(low) - deviation, float(high) + deviation
 
 
 def _near(values: Array) -> Array:
-    """The values within `FAR` spreads of the median; all if more than a quarter would be left out.
+    """The values within `FAR` spreads of the median; all if more than a quarter would be removed.
 
-    The spread is that of the middle half, which marks for missing values in up to a fifth of the entries cannot ruin.
+    The spread is that of the middle half, which is robust against marks for missing values in up to a fifth of the
+    entries.
     """
     ordered = np.sort(values)
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
@@ -136,9 +137,9 @@ def _column(panel: Panel, channel: int) -> Array:
 
 
 def _channels(panel: Panel, series: Array) -> Iterator[tuple[int, Array, Array]]:
-    """Number, values (N, ...) in float64 and weights of each channel, one at a time to spare memory.
+    """Number, values (N, ...) in float64 and weights of each channel, one at a time to save memory.
 
-    A weight says how often an observed value occurs among some series.
+    A weight is the number of the given series in which an observed value occurs.
     """
     ends = np.zeros(len(panel.times) + 1, np.int64)
     np.add.at(ends, panel.first[series], 1)
@@ -151,7 +152,7 @@ def _channels(panel: Panel, series: Array) -> Iterator[tuple[int, Array, Array]]
 
 
 def _bounds(values: Array, weight: Array) -> tuple[float, float]:
-    """Least and greatest value where the weight is not 0; 0 and 0 if there is none."""
+    """Minimum and maximum where the weight is not 0; 0 and 0 if there is none."""
     seen = weight > 0
     if not seen.any():
         return 0.0, 0.0

@@ -1,6 +1,6 @@
-"""What is asked of a model: the kind of answer, a loss to train on, metrics, the one that selects, those of a table.
+"""Tasks: the kind of prediction, a training loss, metrics, the metric that selects the epoch, and those of a table.
 
-`TASKS` has one entry per task; `for_splits` gives the one a data set was loaded for.
+`TASKS` has one entry per task; `for_splits` returns the one a data set was loaded for.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class Task:
 
     Attributes:
         name: as in `data.load(task=...)`.
-        answer: the head a model needs: one answer per "series", per "step" (row) or per "query".
-        outputs: how many numbers an answer has.
-        distribution: what is put out for each of them: the number, or how it is distributed.
-        error: of each entry or point; training minimises its mean, in units of `scale`.
-        metrics: by name, of a whole part.
-        monitor: the metric of the validation part that selects the model.
-        printed: the metrics of a table, and in which multiples it prints them.
-        shift, scale: of each output, so that a model works with numbers near 1: prediction = shift + scale · output.
-            Empty if it answers in the units of the targets.
-        power: of the weights of series in the loss, see `metrics.weigh`.
+        answer: the head a model needs: one prediction per "series", per "step" (row) or per "query".
+        outputs: number of targets per prediction.
+        distribution: what is predicted for each of them: a number, or its distribution.
+        error: error of each entry or point; training minimises its mean, in units of `scale`.
+        metrics: by name, over a whole data set.
+        monitor: the metric on the validation set that selects the model.
+        printed: the metrics shown in tables, with the factors by which they are multiplied.
+        shift, scale: of each output, so that a model works with standardised numbers: prediction = shift + scale ·
+            output. Empty if it predicts in the units of the targets.
+        power: exponent of the series weights in the loss, see `metrics.weigh`.
     """
 
     name: str
@@ -62,26 +62,26 @@ class Task:
 
     @property
     def direction(self) -> Literal["min", "max"]:
-        """Whether a small or a large value of the monitored metric is good."""
+        """Whether the monitored metric is minimised or maximised."""
         return self.metrics[self.monitor].best
 
     def better(self, value: float, than: float) -> bool:
-        """Whether one value of the monitored metric beats another."""
+        """Whether one value of the monitored metric is better than another."""
         return value < than if self.direction == "min" else value > than
 
     def predict(self, model: nn.Module, batch: IrregularBatch) -> Tensor:
-        """The model's answer, in its own units; that of a simple rule may be a point where a distribution is asked."""
+        """The model's output, in its own units; a baseline may give points where the task asks for distributions."""
         output: Tensor = model(batch)
         if output.shape[-1] not in (NUMBERS[self.distribution] * self.outputs, self.outputs):
             raise ValueError(f"{self.name} needs {self.outputs} outputs; the model gives {output.shape[-1]}.")
         return output
 
     def loss(self, output: Tensor, batch: IrregularBatch) -> Tensor:
-        """What training minimises, ()."""
+        """The training loss, ()."""
         return metrics.mean_loss(self.error(output, self.encode(metrics.targets_of(batch))), batch, self.power)
 
     def weight(self, batch: IrregularBatch) -> Tensor:
-        """How many targets of a batch the loss is the mean of, ()."""
+        """The number of targets of a batch over which the loss is averaged, ()."""
         counted = metrics.all_targets(batch)
         points = self.error in (metrics.summed_squared, metrics.summed_absolute)
         return (counted.all(dim=-1) if points else counted).sum()
@@ -96,14 +96,14 @@ class Task:
         return metric.collect(self.decode(output), targets, batch)
 
     def encode(self, targets: Tensor) -> Tensor:
-        """Targets as the model should answer them; in float64 until they are near 1."""
+        """Targets in the units of the model's output; computed in float64 until they are standardised."""
         if not self.scale:
             return targets
         shift, scale = (constant(tuple(numbers), targets.dtype, targets.device) for numbers in (self.shift, self.scale))
         return ((targets - shift) / scale).float()
 
     def decode(self, output: Tensor) -> Tensor:
-        """What the model puts out in the units of the targets, in float64 where the device has it."""
+        """Model outputs in the units of the targets, in float64 if the device has it."""
         if not self.scale:
             return output
         wide = output if output.device.type == "mps" else output.double()
@@ -114,11 +114,11 @@ class Task:
 def classify(
     classes: int, answer: Answer = "series", class_weights: Sequence[float] | None = None, smoothing: float = 0.0
 ) -> Task:
-    """One of several classes, of each series or of each row; accuracy over all of them.
+    """Classification of series or rows, with accuracy over all of them.
 
-    `class_weights` says how much each class counts in the loss and in the cross-entropy; all alike if None.
-    `smoothing` is the share of each label that the loss, but no metric, spreads evenly over all classes. Two classes
-    are also ranked by their score: area under the ROC curve, average precision.
+    `class_weights` are the weights of the classes in the loss and in the cross-entropy; all equal if None. `smoothing`
+    is the share of each label that the loss, but no metric, spreads evenly over all classes. With two classes, the
+    scores are also evaluated as a ranking: area under the ROC curve and average precision.
     """
     weights = None if class_weights is None else tuple(class_weights)
     metric = Mean(partial(_cross_entropy, weights, 0.0))
@@ -137,7 +137,7 @@ def classify(
 
 
 def regress(outputs: int = 1, shift: Sequence[float] = (), scale: Sequence[float] = ()) -> Task:
-    """Numbers of each series; `mae` and `rmse` are in their own units, `mse`, which selects, in units of `scale`."""
+    """Regression of series; `mae` and `rmse` are in the targets' units, `mse`, which selects, in units of `scale`."""
     return Task(
         name="regress",
         answer="series",
@@ -156,7 +156,7 @@ def regress(outputs: int = 1, shift: Sequence[float] = (), scale: Sequence[float
 
 
 def regress_points(outputs: int, shift: Sequence[float] = (), scale: Sequence[float] = ()) -> Task:
-    """Numbers of each row; errors are in units of `scale`."""
+    """Regression of rows; errors are in units of `scale`."""
     return Task(
         name="regress-points",
         answer="step",
@@ -173,12 +173,12 @@ def regress_points(outputs: int, shift: Sequence[float] = (), scale: Sequence[fl
 def records(
     name: str, channels: int, answer: Answer = "step", shift: Sequence[float] = (), scale: Sequence[float] = ()
 ) -> Task:
-    """The values of a record at its rows or at other times: reconstructed, interpolated or extrapolated.
+    """The values of a series at its rows or at other times: reconstructed, interpolated or extrapolated.
 
-    `mse` is over every observed value, given or not, and selects; `mse_unseen` over those that were not among the
-    inputs. Which of the two a publication prints is often not said, so both are reported. `mse_channels` is the mean
-    over channels of the error of their unseen values. Reconstruction has no unseen value. Errors are in units of
-    `scale`.
+    `mse` covers every observed value, whether given as an input or not, and selects; `mse_unseen` covers those that
+    were not among the inputs. Publications often do not say which of the two they report, so both are computed.
+    `mse_channels` is the mean over channels of the error of their unseen values. Reconstruction has no unseen values.
+    Errors are in units of `scale`.
     """
     measures: dict[str, Metric] = {
         "mse": Mean(metrics.squared, scaled=True), "mae": Mean(metrics.absolute, scaled=True),
@@ -202,9 +202,9 @@ def records(
 
 
 def in_own_units(task: Task) -> Task:
-    """A task on records whose series have weights: `mse_own`, over unseen values, counts them as the loss does.
+    """Add metrics for series with weights: `mse_own`, over unseen values, weights them like the loss.
 
-    Where a distribution is asked for, so does `crps_own`; the likelihood of a normal one knows no units.
+    With distributions, there is also `crps_own`; the likelihood of a normal distribution does not depend on units.
     """
     where, kind = metrics.unseen_targets, task.distribution
     own = Mean(metrics.squared, where, scaled=True, weighted=True)
@@ -222,11 +222,11 @@ SCORES: dict[Distribution, Error] = {"gaussian": metrics.gaussian_crps, "quantil
 
 
 def distributed(task: Task, kind: Distribution) -> Task:
-    """The same task on numbers, answered by distributions; its own metrics are of their point answers.
+    """The same task with predicted distributions; its own metrics then evaluate the point predictions.
 
     Training minimises the negative log-likelihood of a normal distribution, or the pinball loss of quantiles. The epoch
-    is chosen by `crps`, the continuous ranked probability score in units of `scale`, over unseen values if some are
-    given: it is the absolute error of answers that are points, so simple rules can be compared.
+    is selected by `crps`, the continuous ranked probability score in units of `scale`, over unseen values if some
+    values are given. For point predictions it is the absolute error, so baselines can be compared.
     """
     if kind == "point":
         return task
@@ -246,12 +246,12 @@ def _of_point(metric: Metric) -> Metric:
 
 
 def pretrain(outputs: int, observed: float = 0.5, shift: Sequence[float] = (), scale: Sequence[float] = ()) -> Task:
-    """What is hidden of the rows of a series: the value of each channel, and whether there was one.
+    """Predict hidden parts of the rows of a series: the value of each channel, and whether there was one.
 
     Args:
-        outputs: 2 C, values in units of `scale` and the log odds of presence side by side.
-        observed: share of the entries that were observed, by which the two are weighed against each other.
-        shift, scale: of each output; 0 and 1 of presence.
+        outputs: 2 C, values in units of `scale`, followed by the log odds of presence.
+        observed: share of the entries that were observed, which balances the two losses.
+        shift, scale: of each output; 0 and 1 for presence.
     """
     error = partial(metrics.value_and_presence, observed)
     return Task(
@@ -272,7 +272,7 @@ def pretrain(outputs: int, observed: float = 0.5, shift: Sequence[float] = (), s
 
 
 def trajectory(outputs: int = 2, answer: Answer = "query") -> Task:
-    """Trace a curve at all its points: the first half of them is interpolation, the second extrapolation."""
+    """Trace a curve at all its points: the first half is interpolation, the second extrapolation."""
     measures: dict[str, Metric] = {"mae": Mean(metrics.summed_absolute)}
     for name, where in (("interpolation", metrics.first_half), ("extrapolation", metrics.second_half)):
         measures[f"{name}_mae"] = Mean(metrics.summed_absolute, where)
@@ -322,9 +322,10 @@ def for_splits(splits: Splits[Any]) -> Task:
 
 
 def _cross_entropy(class_weights: tuple[float, ...] | None, smoothing: float, scores: Tensor, target: Tensor) -> Tensor:
-    """-log of the probability of the right class, times its weight: (..., K), (...) -> (...).
+    """-log of the probability of the true class, times its weight: (..., K), (...) -> (...).
 
-    With `smoothing` the right class is only so probable, 1 - smoothing + smoothing / K, and each other smoothing / K.
+    With `smoothing`, the target probability is 1 - smoothing + smoothing / K for the true class, and smoothing / K for
+    each other.
     """
     log_probability = torch.log_softmax(scores, dim=-1)
     error = -log_probability.gather(-1, target[..., None]).squeeze(-1)

@@ -1,7 +1,7 @@
-"""A part on a device of which other observations are left out in every epoch.
+"""A data set on a device from which different observations are dropped in every epoch.
 
-Only what is left is drawn on the processor, ahead, while the device works on the epoch before; rows are put together
-where they lie. Batches are gathered from the same memory in every epoch, so a recorded graph finds them there.
+The CPU only draws what is kept, in advance, while the device works on the previous epoch; rows are compacted on the
+device. Batches are gathered from the same memory in every epoch, so that recorded CUDA graphs stay valid.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from lformer.resident import ResidentPart, Runs, Selection
 
 
 def can_be_thinned(part: PanelPart) -> bool:
-    """Whether what is dropped can be drawn for all series at once; of a large panel it is drawn for every batch."""
+    """Whether drops can be drawn for all series at once; for a large panel they are drawn for every batch."""
     return part.targets.at == "rows" or not is_large(part.panel)
 
 
 class Left(NamedTuple):
-    """What one epoch shows."""
+    """What is kept in one epoch."""
 
     observed: Tensor  # (M, *C) bool, of every row that is kept
-    rows: Tensor  # (M,) which places of the whole part these are
+    rows: Tensor  # (M,) positions of these rows in the whole part
     place: Tensor  # (3, n) as in `Runs`
     lengths: Array  # (n,)
 
 
 class ThinnedPart:
-    """A part whose series lie on a device, and of which `drop_fraction` is dropped there.
+    """A part whose series are stored on a device, where a share `drop_fraction` is dropped.
 
-    Its training batches are those of the part itself, to the last bit.
+    Its training batches are identical to those of the part itself.
 
     Args:
-        part: the series, for which `can_be_thinned`.
-        device: where they lie.
+        part: the series, which must satisfy `can_be_thinned`.
+        device: where they are stored.
     """
 
     def __init__(self, part: PanelPart, device: torch.device | str) -> None:
-        self.part = part.compact()  # rows and their targets stand side by side
+        self.part = part.compact()  # rows and their targets at the same positions
         self.whole = ResidentPart.of(self.part, device)
-        self._keeps = part.targets.at == "rows"  # rows that have targets stay, with nothing observed
+        self._keeps = part.targets.at == "rows"  # rows with targets are kept, without observations
         lengths = self.part.panel.lengths
-        self._owner = np.repeat(np.arange(len(part)), np.maximum(lengths, 1))  # a series without rows has one place
+        self._owner = np.repeat(np.arange(len(part)), np.maximum(lengths, 1))  # a series without rows has one position
         begin = np.cumsum(np.maximum(lengths, 1)) - np.maximum(lengths, 1)
         first = self.whole.rows.place[0].cpu().numpy()
         self._places = first[self._owner] + np.arange(len(self._owner)) - begin[self._owner]
-        self._filled = (lengths > 0)[self._owner]  # places that are rows
+        self._filled = (lengths > 0)[self._owner]  # positions that are rows
         self._shown = self._with_memory_of_its_own()
         self._ahead: tuple[tuple[int, float], Future[Left]] | None = None
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="lformer-dropping")
@@ -63,13 +63,13 @@ class ThinnedPart:
         return len(self.part)
 
     def batches(self, size: int, turn: Turn = ALONE) -> Iterator[Selection]:
-        """As those of the part, nothing dropped."""
+        """The batches of the part, with nothing dropped."""
         return self.whole.batches(size, turn)
 
     def training_shares(
         self, size: int, epoch: int, drop_fraction: float = 0.0, turn: Turn = ALONE
     ) -> Iterator[Share[Selection]]:
-        """As those of the part."""
+        """The training shares of the part."""
         if not drop_fraction:
             return self.whole.training_shares(size, epoch, turn=turn)
         asked = (epoch, drop_fraction)
@@ -79,7 +79,7 @@ class ThinnedPart:
         self._show(left)
         panel = self.part.panel if self._keeps else replace(self.part.panel, lengths=left.lengths)
         lengths_of = replace(self._shown, part=replace(self.part, panel=panel))
-        # A graph is that of one part: the one whose memory it reads.
+        # A CUDA graph belongs to the one part whose memory it reads.
         return (
             share._replace(batch=replace(share.batch, part=self._shown))
             for share in lengths_of.training_shares(size, epoch, turn=turn)
@@ -90,7 +90,7 @@ class ThinnedPart:
         rows = self.whole.rows
         names = ("values", "observed") if self._keeps else tuple(rows.flat)
         flat = dict(rows.flat) | {name: rows.flat[name].clone() for name in names if name in rows.flat}
-        if "observed" not in flat:  # everything was
+        if "observed" not in flat:  # everything was observed
             sides = self.part.panel.values.shape[1:]
             blank = flat["values"].shape[0]
             flat["observed"] = torch.zeros(blank, *sides, dtype=torch.bool, device=self.whole.device)
@@ -98,7 +98,7 @@ class ThinnedPart:
         return replace(self.whole, rows=Runs(rows.place.clone(), flat, shown))
 
     def _draw(self, epoch: int, drop_fraction: float) -> Left:
-        """What is left in an epoch, as a function of the part's seed and the epoch alone."""
+        """What is kept in an epoch, as a function of the part's seed and the epoch only."""
         part, panel = self.part, self.part.panel
         place = [part.seed, epoch]
         numbers = OwnNumbers(place, np.arange(len(part))) if self._keeps else np.random.default_rng(place)
@@ -116,7 +116,7 @@ class ThinnedPart:
         return Left(shown, rows, seats_of, lengths)
 
     def _show(self, left: Left) -> None:
-        """Put what an epoch shows into the memory that batches are gathered from."""
+        """Write what an epoch keeps to the memory that batches are gathered from."""
         device, whole, shown = self.whole.device, self.whole.rows.flat, self._shown.rows
         observed, rows = left.observed.to(device), left.rows.to(device)
         if self._keeps:

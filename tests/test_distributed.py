@@ -165,7 +165,7 @@ def test_a_folder_changes_nothing_and_is_read_by_all(together: tuple[Path, list[
         assert said["trained again"] == 0
         assert said["resumed"]["history"] == said["result"]["history"]
         assert said["another"].startswith("ValueError")
-        assert "is of another run" in said["another"]
+        assert "belongs to another run" in said["another"]
     assert sorted(path.name for path in (together[0] / "run").iterdir()) == ["last.ckpt", "previous.ckpt"]
 
 

@@ -382,7 +382,7 @@ def test_it_learns_the_level_of_a_series(name: str, choices: dict[str, object], 
 @every_answer
 def test_a_model_and_a_batch_must_agree_about_queries(name: str, choices: dict[str, object], answer: str) -> None:
     wrong = "series" if answer == "query" else "query"
-    says = "has no query_times" if answer == "query" else "asks at query_times"
+    says = "has no query_times" if answer == "query" else "has query_times"
     with pytest.raises(ValueError, match=f'per {answer}, .*{says}.*answer="query" exactly when'):
         build(name, answer, choices)(whole(arrays(wrong)))
 

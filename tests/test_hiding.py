@@ -246,7 +246,7 @@ def test_batch_size_does_not_change_what_is_hidden() -> None:
 
 
 def test_nothing_is_dropped_beside_it() -> None:
-    with pytest.raises(ValueError, match="nothing is dropped beside it; set drop_fraction to 0"):
+    with pytest.raises(ValueError, match="nothing else may be dropped; set drop_fraction to 0"):
         hiding(many()).training_batches(8, 0, 0.1)
     with pytest.raises(ValueError, match=r"use panel\.compact\(\) first"):
         runs_and_channels(many()[[2, 1]], 0.5, 0.1, np.random.default_rng(0))

@@ -376,7 +376,7 @@ def test_answers_to_queries_do_not_depend_on_the_origin_even_without_rows(embedd
 def test_a_query_too_far_away_is_refused() -> None:
     part = asked_part(0.0, far=1e39)
     with pytest.raises(
-        ValueError, match=r"within 1.7e\+38 of the first row; series 'c' is asked at 1e\+39. Use a larger"
+        ValueError, match=r"within 1.7e\+38 of the first row; series 'c' has a query at 1e\+39. Use a larger"
     ):
         part.batch(np.array([0, 2]))
     part.batch(np.array([0, 1]))

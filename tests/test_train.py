@@ -196,7 +196,7 @@ def test_an_explosion_names_the_layer_and_leaves_the_last_good_epoch(refuse: boo
 
 def test_a_folder_of_another_run_is_refused(tmp_path: Path) -> None:
     short_run(folder=tmp_path, epochs=1)
-    with pytest.raises(ValueError, match=r"last.ckpt is of another run.*Choose another folder"):
+    with pytest.raises(ValueError, match=r"last.ckpt belongs to another run.*Choose another folder"):
         short_run(folder=tmp_path, epochs=1, lr=0.5)
 
 

@@ -1,4 +1,4 @@
-"""scikit-learn estimators over irregular series: a Panel in, a trained model out."""
+"""scikit-learn estimators for irregular time series."""
 
 from lformer.estimators.artefact import load
 from lformer.estimators.conformal import TooFewSeriesWarning

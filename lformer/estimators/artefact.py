@@ -1,7 +1,7 @@
-"""A trained estimator as a folder of two files, weights in safetensors and the rest in `estimator.json`: no pickle.
+"""A saved estimator: a folder with the weights in safetensors and the rest in `estimator.json`, without pickle.
 
-Loading builds a class of a fixed list from plain values and runs no code of the folder. What training alone needs,
-such as `history_` and the state of the optimiser, is not kept.
+Loading builds a class from a fixed list out of plain values and never runs code from the folder. What only training
+needs, such as `history_` and the state of the optimiser, is not saved.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from lformer.estimators.weights import calibration_tensors, read_model, unsound,
 from lformer.sealed import DamagedError, json_text, parse_json, write_text, write_whole
 
 LARGEST = 2**24  # bytes of estimator.json
-TRIES, PAUSE = 100, 0.05  # to read a folder in which somebody saves; seconds between two of them, at most
+TRIES, PAUSE = 100, 0.05  # attempts to read a folder while another process saves to it; longest pause in seconds
 
 
 def save(estimator: LFormerEstimator, folder: str | Path, columns: Mapping[str, Any] | None = None) -> None:
-    """Write a fitted estimator whole or not at all; a model that is there already is replaced.
+    """Save a fitted estimator atomically; a model that is already there is replaced.
 
-    The folder holds a whole model at every moment, however the process ends, and others may load it meanwhile. The
-    thresholds of a calibration are part of it.
+    The folder holds a complete model at every moment, however the process ends, and other processes may load it
+    meanwhile. The thresholds of a calibration are saved too.
 
     Args:
-        estimator: fitted.
-        folder: where to.
-        columns: how its data lay in a table, for `lformer predict`.
+        estimator: a fitted estimator.
+        folder: where to save it.
+        columns: the layout of its data as a table, for `lformer predict`.
     """
     check_is_fitted(estimator, "model_")
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in estimator.model_.state_dict().items()}
@@ -56,7 +56,7 @@ def save(estimator: LFormerEstimator, folder: str | Path, columns: Mapping[str, 
 
 
 def load(folder: str | Path) -> Any:
-    """The estimator that `save` wrote: it predicts what it predicted then, on the same device to the last digit.
+    """Load an estimator that `save` wrote; on the same device, its predictions are identical to the last digit.
 
     Example:
         >>> import tempfile
@@ -73,7 +73,7 @@ def load(folder: str | Path) -> Any:
 
 
 def load_with_columns(folder: str | Path) -> tuple[Any, dict[str, Any] | None]:
-    """The estimator, and how its data lay in a table if `save` was told so."""
+    """The estimator, and the layout of its data as a table if `save` was given one."""
     folder = Path(folder)
     for n in range(TRIES):
         text = _read(folder)
@@ -85,8 +85,8 @@ def load_with_columns(folder: str | Path) -> tuple[Any, dict[str, Any] | None]:
         except (OSError, ValueError):
             if _read(folder) == text:
                 raise
-        time.sleep(min(n / 1000, PAUSE))  # another version took its place while it was read
-    raise ValueError(f"{folder} was saved again {TRIES} times while it was read. Load it when nobody saves there.")
+        time.sleep(min(n / 1000, PAUSE))  # it was replaced by another version while it was read
+    raise ValueError(f"{folder} was saved again {TRIES} times while it was read. Load it while nothing saves there.")
 
 
 def _fill(part: Path, content: bytes) -> None:
@@ -105,7 +105,7 @@ def _require_loadable(text: str) -> None:
 
 
 def _read(folder: Path) -> bytes:
-    """`estimator.json` as it is now."""
+    """The current content of `estimator.json`."""
     path = _file(folder, ESTIMATOR)
     with path.open("rb") as stream:
         text = stream.read(LARGEST + 1)
@@ -128,11 +128,11 @@ def _file(folder: Path, name: str) -> Path:
 
 
 def _described(text: bytes, path: Path) -> Description:
-    """What the file says, if it is as it was written, of a version that this one reads, and makes sense."""
+    """The description in the file, if it is undamaged, of a format that this version reads, and valid."""
     try:
         found = parse_json(text, str(path))
     except (DamagedError, RecursionError) as error:
-        _refuse_other_format(text, path)  # which may be sealed otherwise
+        _refuse_other_format(text, path)  # another format may use another seal
         what = error if isinstance(error, DamagedError) else f"{path} is damaged: it is nested too deeply."
         raise DamagedError(f"{what} Save the model again, or take it from a backup.") from error
     _require_known(found, path)
@@ -154,7 +154,7 @@ def _refuse_other_format(text: bytes, path: Path) -> None:
 
 
 def _require_known(found: dict[str, Any], path: Path) -> None:
-    """The format and the class are ones that this version can read."""
+    """Raise unless this version can read the format and the class."""
     version, name = found.get("format"), found.get("class")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise ValueError(f"{path} has no format number, so it does not describe an estimator of lformer.")

@@ -1,4 +1,4 @@
-"""What explanations and reports need of a fitted estimator: its series and questions as the model reads them."""
+"""What explanations and reports need from a fitted estimator: its series and queries as the model reads them."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from lformer.parts import PanelPart, Targets
 
 
 def of_points(estimator: LFormerEstimator) -> bool:
-    """Whether it answers for each row."""
+    """Whether it predicts for each row."""
     return isinstance(estimator, LFormerPointClassifier | LFormerPointRegressor)
 
 
 def of_records(estimator: LFormerEstimator) -> bool:
-    """Whether it answers with values of the series themselves, at times that are asked for."""
+    """Whether it predicts values of the series themselves, at query times."""
     return isinstance(estimator, LFormerForecaster | LFormerInterpolator)
 
 
 def of_classes(estimator: LFormerEstimator) -> bool:
-    """Whether its answers are classes."""
+    """Whether it predicts classes."""
     return hasattr(estimator, "classes_")
 
 
 def matched(estimator: LFormerEstimator, X: Any) -> Panel:
-    """The series of X with channels and clock as in training; to interpolate or forecast, without empty rows."""
+    """The series of X with channels and clock as in training; for interpolators and forecasters, without empty rows."""
     check_is_fitted(estimator, "model_")
     if isinstance(estimator, LFormerPretrainer):
-        raise TypeError("LFormerPretrainer gives no answers of its own: fit an estimator from it and explain that one.")
+        raise TypeError("LFormerPretrainer makes no predictions: fit an estimator from it and explain that one.")
     panel = estimator.features_.match(estimator._series(X)).compact()
     if of_records(estimator) and panel.observed is not None:
         panel = without_rows(panel, ~np.any(panel.observed, axis=1))
@@ -46,25 +46,25 @@ def matched(estimator: LFormerEstimator, X: Any) -> Panel:
 
 
 def unasked(estimator: LFormerEstimator, panel: Panel) -> PanelPart:
-    """Series that were matched, in batches as the model reads them."""
+    """Matched series, in batches as the model reads them."""
     return estimator._part(panel, Targets(values=np.zeros(len(panel)), at="series"))
 
 
 def queried(estimator: LFormerEstimator, X: Any, query_times: Any) -> PanelPart:
-    """Series of X and what is asked of them, for an estimator that interpolates or forecasts."""
+    """Series of X with queries, for an interpolator or forecaster."""
     assert isinstance(estimator, LFormerForecaster | LFormerInterpolator)
     return estimator._queries(X, query_times)
 
 
 def hidden(estimator: LFormerEstimator, X: Any) -> PanelPart:
-    """Series of X with rows hidden and asked for, as `score` of an interpolator or forecaster does it."""
+    """Series of X with rows hidden as queries, as in `score` of an interpolator or forecaster."""
     assert isinstance(estimator, LFormerForecaster | LFormerInterpolator)
     check_is_fitted(estimator, "model_")
     return estimator._with_hidden_rows(X)
 
 
 def aligned(estimator: LFormerEstimator, X: Any, y: Any) -> Any:
-    """Targets in the order of the series: (n, ...), for points a list of (L_i, ...), None if series are their own."""
+    """Targets in the order of the series: (n, ...), for points a list of (L_i, ...); None if series are the targets."""
     if of_records(estimator):
         return None
     panel = estimator._series(X)
@@ -74,7 +74,7 @@ def aligned(estimator: LFormerEstimator, X: Any, y: Any) -> Any:
 
 
 def judged(estimator: LFormerEstimator, X: Any, y: Any) -> tuple[Told, Array]:
-    """What an estimator of numbers says about series, and (N, O) the truth, NaN where there is none."""
+    """The predictions of an estimator of numbers, and (N, O) the true values, NaN where there is none."""
     assert isinstance(estimator, IntervalEstimator)
     if isinstance(estimator, LFormerForecaster | LFormerInterpolator):
         part, truth, _ = estimator._with_unseen_values(X)
@@ -86,7 +86,7 @@ def judged(estimator: LFormerEstimator, X: Any, y: Any) -> tuple[Told, Array]:
 
 
 def rules(estimator: LFormerEstimator) -> dict[str, Any]:
-    """The simple models that `fit` compared with, by name; none after loading, as they are not saved."""
+    """The baselines that `fit` compared with, by name; empty after loading, as they are not saved."""
     found = getattr(estimator, "_naive", None)
     return {} if found is None else dict(found.rules)
 

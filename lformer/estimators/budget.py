@@ -1,4 +1,4 @@
-"""How long an estimator trains: in steps, so that few series are trained as thoroughly as many, and many no longer."""
+"""How long an estimator trains: counted in steps, so that few series get enough steps and many do not take longer."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from sklearn.exceptions import ConvergenceWarning
 from lformer.tasks import Task
 from lformer.train import History, best_epoch
 
-EPOCHS = 40  # passes over the series, if that is neither too little nor too much
-LEAST, MOST = 1000, 2500  # steps in all; but every series is seen PASSES times
+EPOCHS = 40  # passes over the series, unless that makes too few or too many steps
+LEAST, MOST = 1000, 2500  # bounds on the total number of steps; but every series is seen at least PASSES times
 PASSES = 3
-GROUPS = 3  # batches in a pass at least, so that few series do not come all at once
-MEMBERS, ALONE = 3, 100  # models that answer together, for fewer than how many series; more are left to one alone
-FEW = 30  # validation series that do not tell an early epoch from a good one: none of the first half is chosen
-LATE, GAIN = 0.1, 0.02  # a run that gained more than this share of all its gain in its last epochs had not converged
+GROUPS = 3  # minimum number of batches per pass, so that few series do not all fall into one batch
+MEMBERS, ALONE = 3, 100  # members of an ensemble for fewer series than this; else a single model
+FEW = 30  # with fewer validation series, early epochs may be best by chance: only the second half is considered
+LATE, GAIN = 0.1, 0.02  # not converged: more than 2 % of the total gain was made in the last 10 % of the epochs
 
 
 class Budget(NamedTuple):
-    """What a trainer is told."""
+    """The length of training."""
 
     epochs: int
-    epoch_steps: int  # at least, in each of them
+    epoch_steps: int  # minimum number of steps in each epoch
     batch_size: int
 
 
 def budget(series: int, batch_size: int, max_epochs: int | None, times: int = 1) -> Budget:
-    """The budget for so many training series; `max_epochs` passes over them, if the user says so.
+    """The budget for this many training series; `max_epochs` passes over them if the user sets it.
 
-    `times` as many epochs and steps are for what is redrawn in every epoch, and never learned by heart.
+    `times` multiplies epochs and steps, for tasks that change in every epoch and therefore do not overfit.
 
     Example:
         >>> budget(42, 32, None), budget(5440, 32, None), budget(10**6, 32, None).epochs
@@ -39,15 +39,15 @@ def budget(series: int, batch_size: int, max_epochs: int | None, times: int = 1)
     batch_size = min(batch_size, max(1, series // GROUPS))
     if max_epochs is not None:
         return Budget(max_epochs, 1, batch_size)
-    steps = -(-max(1, series) // batch_size)  # of a pass
+    steps = -(-max(1, series) // batch_size)  # per pass
     epochs = min(times * EPOCHS, max(PASSES, -(-times * MOST // steps)))
     return Budget(epochs, 1 if epochs * steps >= times * LEAST else -(-times * LEAST // epochs), batch_size)
 
 
 def members(series: int, max_epochs: int | None, streaming: bool, alone: int = ALONE) -> int:
-    """How many models answer together, if nobody says: of fewer than `alone` series each one learns something else.
+    """The default ensemble size: several members for fewer than `alone` series, where single models vary most.
 
-    One if the user counts epochs, and in a stream, which would take longer for every row.
+    One if the user sets `max_epochs`, and for streams, where several would slow down every row.
 
     Example:
         >>> members(50, None, False), members(50, 20, False), members(5440, None, False)
@@ -57,7 +57,7 @@ def members(series: int, max_epochs: int | None, streaming: bool, alone: int = A
 
 
 def earliest(epochs: int, held: float, max_epochs: int | None) -> int:
-    """The first epoch that may be chosen, with so many validation series; the first of all if the user counts epochs.
+    """The first epoch that may be selected, given the number of validation series; 0 if the user sets `max_epochs`.
 
     Example:
         >>> earliest(40, 8, None), earliest(40, 500, None), earliest(40, 8, 40)
@@ -67,7 +67,7 @@ def earliest(epochs: int, held: float, max_epochs: int | None) -> int:
 
 
 def warn_if_unfinished(estimator: str, task: Task, history: History, epochs: int) -> bool:
-    """Whether training ended while the model still got better; if so the user is told what to do."""
+    """Whether training ended while the model was still improving; if so, warn and suggest what to do."""
     late = max(1, round(LATE * epochs))
     if len(history) < epochs or len(history) <= 2 * late:  # it stopped by itself, or is too short to tell
         return False
@@ -78,6 +78,6 @@ def warn_if_unfinished(estimator: str, task: Task, history: History, epochs: int
             f"{estimator} had not converged: {task.monitor} on the validation series went from {before:.4g} to "
             f"{after:.4g} in the last {late} of {epochs} epochs. Train longer: max_epochs={2 * epochs}, or more.",
             ConvergenceWarning,
-            stacklevel=5,  # whoever called `fit`
+            stacklevel=5,  # the caller of `fit`
         )
     return unfinished

@@ -1,6 +1,6 @@
-"""Estimators that can be calibrated: intervals for numbers and sets of classes that cover as often as they say.
+"""Estimators that can be calibrated: prediction intervals and prediction sets with guaranteed coverage.
 
-What is promised, and by which method, says `lformer.estimators.conformal`.
+See `lformer.estimators.conformal` for the guarantee and the method.
 """
 
 from __future__ import annotations
@@ -23,30 +23,31 @@ from lformer.splitting import hold_out, hold_out_groups
 
 
 class Told(NamedTuple):
-    """What a model says about some series, one answer after the other."""
+    """The predictions for some series, concatenated."""
 
-    numbers: Array  # (N, P O) in the units of the targets, as `Task.decode` gives them; (N, K) probabilities
-    size: Array  # (N, O) what counts as one deviation where the model does not say
-    lengths: Array  # (n,) answers for each series
-    ahead: Array  # (N,) time since the last row, where answers lie after it; else 0
+    numbers: Array  # (N, P O) in the units of the targets, as returned by `Task.decode`; or (N, K) probabilities
+    size: Array  # (N, O) standard deviation to assume where the model predicts none
+    lengths: Array  # (n,) number of predictions for each series
+    ahead: Array  # (N,) time since the last row, for predictions after it; else 0
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CalibratedEstimator(LFormerEstimator):
-    """What estimators with answers of their own have beyond `LFormerEstimator`.
+    """Base class of all estimators except `LFormerPretrainer`; adds calibration to `LFormerEstimator`.
 
     Args:
-        calibration_fraction: share of the training series that `fit` keeps from training and from the choice of the
-            epoch, and then hands to `calibrate`. 0 keeps none: call `calibrate` with series that training has not seen.
+        calibration_fraction: share of the training series that `fit` uses neither for training nor for selecting the
+            epoch, and passes to `calibrate` at the end. With 0, call `calibrate` yourself with series not used in
+            training.
         others: see `LFormerEstimator`.
 
-    After calibration, `calibration_` holds the thresholds; a saved model keeps them, another `fit` forgets them.
+    After calibration, `calibration_` holds the thresholds. They are saved with the model; fitting again discards them.
     """
 
     calibration_fraction: float = 0.0
 
     def _calibrate(self, told: Told, scores: Array, groups: Any = None) -> Self:
-        """Take the thresholds from (N, G) scores, NaN where there is none; `groups`: (n,) whose each series is."""
+        """Compute the thresholds from (N, G) scores, NaN where there is none; `groups`: (n,) subjects of the series."""
         if not (~np.isnan(scores)).any():
             raise ValueError("none of the series to calibrate on has a value to compare with.")
         n = len(told.lengths)
@@ -58,7 +59,7 @@ class CalibratedEstimator(LFormerEstimator):
         check_is_fitted(self, "model_")
         if self.calibration_ is None:
             raise ValueError(
-                f"this {type(self).__name__} is not calibrated, so it cannot say how often an answer will be right. "
+                f"this {type(self).__name__} is not calibrated, so the coverage of its predictions is unknown. "
                 "Call calibrate with series that training has not seen, or fit with calibration_fraction=0.2."
             )
         return self.calibration_
@@ -97,10 +98,10 @@ class CalibratedEstimator(LFormerEstimator):
 
     @abstractmethod
     def calibrate(self, X: Any, y: Any, *, groups: Any = None) -> Self:
-        """Learn from series that training has not seen how wide intervals, or how large sets, must be."""
+        """Calibrate the width of intervals, or the size of sets, on series not used in training."""
 
     def _edges(self) -> Array:
-        """(B - 1,) where bins of the time ahead meet."""
+        """(B - 1,) edges of the bins of the time ahead."""
         return np.zeros(0)
 
     def _check_parameters(self) -> None:
@@ -110,12 +111,12 @@ class CalibratedEstimator(LFormerEstimator):
 
 
 def some_of(values: Any, X: Any, index: Array) -> Any:
-    """The entries of some series of X in X itself, in targets or in weights; what goes by id is left as it is."""
+    """The entries of X, targets or weights for some series of X; what is aligned by id is returned unchanged."""
     if values is None or (values is not X and goes_by_id(values, isinstance(X, Panel))):
         return values
     return values[index] if isinstance(values, Panel) else _safe_indexing(values, index)
 
 
 def split(flat: Array, lengths: Array) -> list[Array]:
-    """(N, ...) -> (N_i, ...) of each series"""
+    """(N, ...) -> a list of (N_i, ...), one per series"""
     return np.split(flat, np.cumsum(lengths)[:-1])

@@ -1,9 +1,9 @@
-"""Sets of classes that hold the right one as often as they say.
+"""Prediction sets: sets of classes that contain the true one with guaranteed coverage.
 
-The score of a class is 1 minus its probability, and a set holds every class up to a threshold (LAC: Sadinle, Lei and
-Wasserman, "Least ambiguous set-valued classifiers", 2019). Of all rules of this promise it gives the smallest sets on
-average, and needs no random numbers. Adaptive sets (APS) grow and shrink more with the difficulty of a series, but are
-larger, and smooth that only by drawing lots; who wants each class covered asks for `by_class`.
+The score of a class is 1 minus its probability, and a set contains every class whose score is below a threshold (LAC:
+Sadinle, Lei and Wasserman, "Least ambiguous set-valued classifiers", 2019). Among all methods with this guarantee it
+has the smallest sets on average, and it needs no random numbers. Adaptive sets (APS) vary more with the difficulty of a
+series, but are larger, and avoid that only by randomisation. For coverage within each class, use `by_class`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from lformer.panel import Array
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SetEstimator(CalibratedEstimator):
-    """A classifier that can answer with sets of classes."""
+    """A classifier with prediction sets."""
 
     if TYPE_CHECKING:
         classes_: Array
 
     def _set(self, probability: Array, coverage: float, by_class: bool) -> Array:
-        """(N, K) bool from (N, K) probabilities."""
+        """(N, K) bool, the prediction sets for (N, K) probabilities."""
         calibration = self._calibrated()
         found = calibration.at(coverage)
         names = ["all classes", *(f"class {name!r}" for name in self.classes_.tolist())]
@@ -34,12 +34,12 @@ class SetEstimator(CalibratedEstimator):
         used[0] = not by_class
         require_enough(found, calibration.counts, coverage, names, used)
         told = 1 - probability <= (found[1:, 0] if by_class else found[0, 0])
-        told[np.arange(len(told)), probability.argmax(axis=1)] = True  # an empty set helps nobody
+        told[np.arange(len(told)), probability.argmax(axis=1)] = True  # an empty set is useless
         return told
 
 
 def class_scores(probability: Array, code: Array) -> Array:
-    """(N, 1 + K) 1 minus the probability of the right class, of all answers, then of those of each class alone."""
+    """(N, 1 + K) 1 minus the probability of the true class: for all predictions, then for those of each class alone."""
     missed = 1 - probability[np.arange(len(code)), code]
     mine = code[:, None] == np.arange(probability.shape[1])
     return np.concatenate([missed[:, None], np.where(mine, missed[:, None], np.nan)], axis=1)

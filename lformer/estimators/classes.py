@@ -1,4 +1,4 @@
-"""What both classifiers share: how much each class counts, and how sure of a class training makes the model."""
+"""What both classifiers share: class weights and label smoothing."""
 
 from __future__ import annotations
 
@@ -11,29 +11,32 @@ from lformer import tasks
 from lformer.panel import Array
 from lformer.tasks import Task
 
-SMOOTHING, FEW_SERIES = 0.05, 2000  # how much, for fewer than how many series, if nobody says
+SMOOTHING, FEW_SERIES = 0.05, 2000  # label_smoothing="auto": 0.05 for fewer series than this
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ClassSettings:
-    """Arguments of a classifier.
+    """Arguments of the classifiers.
 
     Args:
         class_weight: None, "balanced", or a dict from class to weight.
-        label_smoothing: share of each training label that is spread evenly over all classes, which keeps a model of few
-            series from becoming too sure of itself; "auto" is 0.05 for fewer than 2,000 series, else 0.
+        label_smoothing: share of each training label that is spread evenly over all classes, which keeps a model
+            trained on few series from becoming overconfident; "auto" is 0.05 for fewer than 2,000 series, else 0.
     """
 
     class_weight: Literal["balanced"] | dict[Any, float] | None = None
     label_smoothing: float | Literal["auto"] = "auto"
 
     def _classification(self, classes: Array, labels: Array, series: int) -> Task:
-        """One class for each of so many series. The epoch is chosen by cross-entropy: few series, few accuracies."""
+        """One class per series. The epoch is selected by cross-entropy, as accuracy is coarse for few series."""
         return replace(self._task(classes, labels, series, "series"), monitor="cross_entropy")
 
     def _point_classification(self, classes: Array, labels: Array, series: int) -> Task:
-        """One class for each row. The epoch is chosen by accuracy: over many rows it is fine-grained, and it still
-        rises when the model has become too sure of the rows it gets wrong."""
+        """One class per row. The epoch is selected by accuracy.
+
+        Over many rows it is fine-grained, and it still rises when the model has become overconfident about the rows it
+        gets wrong.
+        """
         return self._task(classes, labels, series, "step")
 
     def _task(self, classes: Array, labels: Array, series: int, answer: Literal["series", "step"]) -> Task:

@@ -1,16 +1,17 @@
-"""Split-conformal calibration on series that training has not seen, without an assumption on model or noise.
+"""Split conformal calibration on series not used in training, without assumptions about the model or the noise.
 
-A score says how badly an answer missed. Of n calibration series, each with any number of answers, the threshold for
-coverage c is the smallest s with
+A score measures how far a prediction is from the truth. Given n calibration series, each with any number of
+predictions, the threshold for coverage c is the smallest s with
 
     sum over series i of  (share of the scores of series i that are at most s) / (n + 1)  ≥  c,
 
-infinite if there is none. If a new series comes from where those came from, an answer for it, at a time drawn as one of
-its times, then has a score of at most s with probability c at least, over all draws of calibration and new series
-(Lee, Barber and Willett, "Distribution-free inference with hierarchical data", 2023). Answers of one series depend on
-one another, so what counts is the number of series, not of answers: with one answer per series the threshold is that of
-plain split conformal prediction, the score of rank ⌈c (n + 1)⌉. What is promised is an average over series and times.
-It is not promised for each series, nor for all times of a series at once.
+or infinity if there is none. If a new series is drawn from the same distribution as the calibration series, a
+prediction for it, at a randomly drawn one of its times, then has a score of at most s with probability at least c, over
+all draws of the calibration series and the new one (Lee, Barber and Willett, "Distribution-free inference with
+hierarchical data", 2023). Predictions for the same series depend on one another, so what counts is the number of
+series, not of predictions. With one prediction per series, the threshold is that of ordinary split conformal
+prediction, the score of rank ⌈c (n + 1)⌉. The guarantee is an average over series and times. It does not hold for each
+series, nor for all times of a series at once.
 """
 
 from __future__ import annotations
@@ -23,25 +24,25 @@ import numpy as np
 
 from lformer.panel import Array
 
-GRID = 1000  # coverages for which thresholds are kept: 1/1000 to 999/1000
+GRID = 1000  # thresholds are stored for the coverages 1/1000 to 999/1000
 ENOUGH = (
-    100  # series that let a bin of times have a threshold of its own; the part of a threshold that is rounded up is 1 %
+    100  # series that a bin of times needs for a threshold of its own; rounding up then costs at most 1 % of coverage
 )
 
 
 class TooFewSeriesWarning(UserWarning):
-    """Calibration series are too few for the coverage that was asked for, so some intervals are infinite."""
+    """There are too few calibration series for the requested coverage, so some intervals are infinite."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Calibration:
-    """Thresholds of scores, for outputs (or classes) and bins of time.
+    """Thresholds of the scores, for each output (or class) and bin of time.
 
     Attributes:
-        thresholds: (G, B, 999) for the coverages 0.001 to 0.999, rising, infinite where series are too few.
-        counts: (G, B) calibration series behind each.
-        edges: (B - 1,) where bins of the time ahead meet, rising.
-        series: calibration series in all.
+        thresholds: (G, B, 999) for the coverages 0.001 to 0.999, rising, infinite where there are too few series.
+        counts: (G, B) number of calibration series behind each.
+        edges: (B - 1,) edges of the bins of the time ahead, rising.
+        series: total number of calibration series.
     """
 
     thresholds: Array
@@ -50,7 +51,7 @@ class Calibration:
     series: int
 
     def at(self, coverage: float) -> Array:
-        """(G, B) for a coverage; one between two thousandths counts as the larger."""
+        """(G, B) thresholds for a coverage, which is rounded up to thousandths."""
         return self.thresholds[:, :, level_of(coverage) - 1]
 
     def bins(self, ahead: Array) -> Array:
@@ -72,7 +73,7 @@ def level_of(coverage: float) -> int:
 
 
 def thresholds(scores: Array, owner: Array) -> Array:
-    """(999,) for the coverages 0.001 to 0.999, from (N,) scores and whose each is; NaN is no score.
+    """(999,) thresholds for the coverages 0.001 to 0.999, from (N,) scores and the series of each; NaN is no score.
 
     Example:
         >>> found = thresholds(np.arange(1.0, 20.0), np.arange(19))  # 19 series with one score each
@@ -90,9 +91,15 @@ def thresholds(scores: Array, owner: Array) -> Array:
 
 
 def calibrated(scores: Array, owner: Array, ahead: Array, edges: Array) -> Calibration:
-    """From (N, G) scores, NaN where there is none, (N,) whose they are and how far ahead, and (B - 1,) edges of bins.
+    """Thresholds from (N, G) scores, NaN where there is none.
 
-    In each group, bins with fewer series than `ENOUGH` are joined with their neighbours.
+    In each group, bins with fewer series than `ENOUGH` are merged with their neighbours.
+
+    Args:
+        scores: (N, G).
+        owner: (N,) the series of each.
+        ahead: (N,) time ahead of each.
+        edges: (B - 1,) edges of the bins.
     """
     G, B = scores.shape[1], len(edges) + 1
     found, counts = np.full((G, B, GRID - 1), np.inf), np.zeros((G, B), np.int64)
@@ -106,7 +113,7 @@ def calibrated(scores: Array, owner: Array, ahead: Array, edges: Array) -> Calib
 
 
 def _joined(known: Array, owner: Array, place: Array, bins: int) -> list[list[int]]:
-    """Neighbouring bins that have a threshold together, from near to far."""
+    """Groups of neighbouring bins that share a threshold, from near to far."""
     groups: list[list[int]] = [[]]
     for b in range(bins):
         groups[-1].append(b)
@@ -120,14 +127,14 @@ def _joined(known: Array, owner: Array, place: Array, bins: int) -> list[list[in
 
 
 def require_enough(found: Array, counts: Array, coverage: float, what: list[str], used: Array) -> None:
-    """Refuse a coverage that no threshold reaches; warn of those that do not.
+    """Raise if no threshold reaches the coverage; warn if only some of them do.
 
     Args:
         found: (G, B) thresholds.
-        counts: (G, B) series behind each.
-        coverage: that was asked for.
+        counts: (G, B) number of series behind each.
+        coverage: the requested coverage.
         what: (G,) names.
-        used: (G, B) bool, which of them are asked for.
+        used: (G, B) bool, which thresholds are needed.
     """
     lost = np.isinf(found) & used
     if not lost.any():
@@ -137,7 +144,7 @@ def require_enough(found: Array, counts: Array, coverage: float, what: list[str]
     names = [f"{name} ({counts[g][lost[g]].min()})" for g, name in enumerate(what) if lost[g].any()]
     said = (
         f"coverage {coverage:g} needs at least {needed} calibration series with a value; there are fewer for "
-        f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}. Calibrate on more series, or ask for less."
+        f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}. Calibrate on more series, or lower the coverage."
     )
     if lost[used].all():
         raise ValueError(said)

@@ -1,6 +1,6 @@
-"""`estimator.json`: a fitted estimator without its weights, as plain numbers and text, and back.
+"""`estimator.json`: a fitted estimator without its weights as plain numbers and text, written and read.
 
-What comes back is checked value by value: a file that was written by hand may have a right seal and make no sense.
+Every value that is read is checked: a file written by hand can have a valid seal and still make no sense.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ PARTS = (
     "format", "class", "versions", "parameters", "config", "members", "features", "task", "fitted", "calibration",
     "columns", "weights",
 )  # fmt: skip
-MOST_EDGES = 16  # between bins of a calibration
+MOST_EDGES = 16  # between the bins of a calibration
 OPTIONAL_COLUMNS = ("channel", "value", "time_format", "time_zone")
 
 
 class Kind(NamedTuple):
-    """What loading must know of a class: its task for so many outputs, and what `fit` found out for its answers."""
+    """What loading needs to know of a class: its task for a number of outputs, and the attributes that `fit` sets."""
 
     estimator: type[LFormerEstimator]
     task: Callable[[int], Task]
@@ -85,11 +85,11 @@ KINDS = {
         Kind(LFormerPretrainer, tasks.pretrain, ()),
     )
 }
-FITTED = ("n_features_in_", "_is_table", "n_iter_")  # what `fit` finds out for every class
+FITTED = ("n_features_in_", "_is_table", "n_iter_")  # attributes that every class has after `fit`
 
 
 class Stored(NamedTuple):
-    """The file of the weights."""
+    """The file of the weights, with its checksum and size."""
 
     file: str
     sha256: str
@@ -97,7 +97,7 @@ class Stored(NamedTuple):
 
 
 class Calibrated(NamedTuple):
-    """A calibration without its thresholds, which are kept among the weights."""
+    """A calibration without its thresholds, which are stored with the weights."""
 
     groups: int
     edges: tuple[float, ...]
@@ -105,13 +105,13 @@ class Calibrated(NamedTuple):
 
 
 class Description(NamedTuple):
-    """What `estimator.json` says."""
+    """The content of `estimator.json`."""
 
     estimator: LFormerEstimator  # without its model
     config: LFormerConfig  # of the model, or of each member of an ensemble
-    members: int  # of the ensemble; 0 for a model that is none
-    calibration: Calibrated | None  # what is kept of a calibration beside its thresholds
-    columns: dict[str, Any] | None  # how its data lay in a table
+    members: int  # of the ensemble; 0 for a single model
+    calibration: Calibrated | None  # the calibration without its thresholds
+    columns: dict[str, Any] | None  # layout of its data as a table
     weights: Stored
 
 
@@ -119,7 +119,7 @@ class Description(NamedTuple):
 
 
 def describe(estimator: LFormerEstimator, columns: Mapping[str, Any] | None, weights: Stored) -> dict[str, Any]:
-    """Everything but the weights."""
+    """Everything except the weights."""
     name = type(estimator).__name__
     if name not in KINDS or KINDS[name].estimator is not type(estimator):
         raise ValueError(f"only {', '.join(KINDS)} can be saved; got {type(estimator).__qualname__}.")
@@ -162,7 +162,7 @@ def _describe_calibration(found: Calibration | None) -> dict[str, Any] | None:
 
 
 def _kept(kind: type[LFormerEstimator]) -> list[str]:
-    """The parameters that are saved: a fitted model no longer needs the one that it was started from."""
+    """The parameters that are saved: a fitted model no longer needs the one it was pre-trained from."""
     return [name for name in kind._get_param_names() if name != "pretrained"]
 
 
@@ -181,7 +181,7 @@ def _describe_static(name: str, coding: Coding) -> dict[str, Any]:
 
 
 def rebuild(found: dict[str, Any]) -> Description:
-    """What a file of this format and of a known class describes, or a ValueError that says what makes no sense."""
+    """The description in a file of this format and of a known class; raises a ValueError that says what is invalid."""
     fields(found, "it", PARTS)
     kind = KINDS[found["class"]]
     estimator, config = _unfitted(kind.estimator, found["parameters"]), _config(found["config"])
@@ -201,7 +201,7 @@ def rebuild(found: dict[str, Any]) -> Description:
 
 
 def _unfitted(kind: type[LFormerEstimator], stored: Any) -> LFormerEstimator:
-    """With its parameters, of which those that prediction reads are checked; `fit` checks the others."""
+    """The estimator with its parameters; those that prediction reads are checked here, the others by `fit`."""
     given = {key: restored(value, key) for key, value in fields(stored, "parameters", _kept(kind)).items()}
     whole(given["batch_size"], "batch_size", least=1)
     if given["device"] not in ("auto", "cpu", "gpu"):
@@ -230,7 +230,7 @@ def _check_horizon(stored: Any) -> None:
         raise ValueError(str(error).removesuffix(".")) from None
 
 
-_READ_CONFIG: dict[str, Callable[[Any, str], Any]] = {  # by the type of an attribute; names, if it is another
+_READ_CONFIG: dict[str, Callable[[Any, str], Any]] = {  # by the type of an attribute; any other type is text
     "int": whole,
     "int | None": lambda value, name: None if value is None else whole(value, name, least=1),
     "float": number,
@@ -273,7 +273,7 @@ def _marks(periods: Any, zone: Any, clock: Any, calendar: bool) -> Calendar:
         if name not in HARMONICS:
             raise ValueError(f"periods must be among {', '.join(HARMONICS)}; got {short(name)}")
     if names and not calendar:
-        raise ValueError("periods are of calendar stamps, and these are numbers")
+        raise ValueError("periods need dates as time stamps, but these are numbers")
     if zone is not None:
         read_zone(text(zone, "zone"))
     if clock is None:
@@ -299,17 +299,17 @@ def _task(kind: Kind, config: LFormerConfig, stored: Any) -> Task:
     shift = [number(one, "shift") for one in entries(stored["shift"], "shift")]
     scale = [positive(one, "scale") for one in entries(stored["scale"], "scale")]
     if bool(scale) == ("classes_" in kind.found):
-        raise ValueError("the scale of the answers is missing" if not scale else "classes have no scale")
+        raise ValueError("the scale of the predictions is missing" if not scale else "classes have no scale")
     task = kind.task(config.outputs)
     if config.distribution != "point":
         if not issubclass(kind.estimator, IntervalEstimator):
-            raise ValueError(f"{kind.estimator.__name__} answers with no distribution; got {config.distribution!r}")
+            raise ValueError(f"{kind.estimator.__name__} predicts no distribution; got {config.distribution!r}")
         task = tasks.distributed(task, config.distribution)
     return replace(tasks.in_own_units(task) if config.series_scale else task, shift=shift, scale=scale)
 
 
 def _calibration(kind: Kind, config: LFormerConfig, stored: Any) -> Calibrated | None:
-    """Outputs have a threshold each; of classes there is one for all, too."""
+    """Each output has a threshold; for classes there is also one over all classes."""
     if stored is None:
         return None
     stored = fields(stored, "calibration", Calibrated._fields)
@@ -340,7 +340,7 @@ _READ_FITTED: dict[str, Callable[[Any, str], Any]] = {
 
 
 def _columns(stored: Any) -> dict[str, Any] | None:
-    """Names of columns and how ids and stamps are written: texts, lists of them, or none where there is none."""
+    """Names of columns and the formats of ids and time stamps: strings, lists of them, or None."""
     if stored is None:
         return None
     if not isinstance(stored, dict):
@@ -366,7 +366,7 @@ def _weights(stored: Any) -> Stored:
 
 
 def _require_agreement(estimator: Any, config: LFormerConfig) -> None:
-    """What is written down more than once must be the same."""
+    """Check that values stored in several places agree."""
     features, channels = estimator.features_, len(estimator.features_.channels)
     pairs: dict[str, tuple[Any, Any]] = {
         "known": (len(features.known), channels),

@@ -1,4 +1,4 @@
-"""What a notebook shows of a fitted estimator beside scikit-learn's diagram: what it reads, and how good it was."""
+"""What a notebook shows of a fitted estimator in addition to scikit-learn's diagram: its inputs and its scores."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from lformer.nn.ensemble import Ensemble
 if TYPE_CHECKING:
     from lformer.estimators.base import LFormerEstimator
 
-STYLE = "border-collapse:collapse;margin:0.6em 0;color:inherit;background:transparent"  # of a light or a dark page
-SHOWN = 8  # channels that are named
+STYLE = "border-collapse:collapse;margin:0.6em 0;color:inherit;background:transparent"  # for light and dark pages
+SHOWN = 8  # number of channels that are listed by name
 
 
 def fitted_table(estimator: LFormerEstimator) -> str:
-    """A table of what `fit` found, in HTML; nothing before `fit`."""
+    """An HTML table of what `fit` found; empty before `fit`."""
     if not hasattr(estimator, "model_"):
         return ""
     cells = "".join(
@@ -27,7 +27,7 @@ def fitted_table(estimator: LFormerEstimator) -> str:
 
 
 def found(estimator: LFormerEstimator) -> dict[str, str]:
-    """What `fit` found, in words."""
+    """What `fit` found, as text."""
     features, model = estimator.features_, estimator.model_
     names = ", ".join(features.channels[:SHOWN])
     more = ", …" if len(features.channels) > SHOWN else ""
@@ -42,7 +42,7 @@ def found(estimator: LFormerEstimator) -> dict[str, str]:
     together = f", {len(model.members)} members" if isinstance(model, Ensemble) else ""
     rows["model"] = f"{weights:,} weights{together}"
     rows["training"] = f"{estimator.n_iter_} epoch{'' if estimator.n_iter_ == 1 else 's'}"
-    if hasattr(estimator, "validation_score_"):  # of a model that was loaded nothing is known of its training
+    if hasattr(estimator, "validation_score_"):  # a loaded model has no scores from training
         monitor = estimator.task_.monitor
         rows[f"validation {monitor}"] = f"{estimator.validation_score_:.4g}"
         verdict = "which is better" if estimator.loses_ else "which is worse"

@@ -1,4 +1,4 @@
-"""Series that somebody sets aside for validation: they join the training series, behind them, and only validate."""
+"""Series that the user provides for validation: they are appended to the training series, and only validate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Part = tuple[Panel, Targets]
 
 
 def pair(eval_set: Any) -> tuple[Any, Any]:
-    """Series and targets of `eval_set=(X, y)`, or of a list with that one pair in it."""
+    """Series and targets of `eval_set=(X, y)`, or of a list that contains this pair."""
     if isinstance(eval_set, list) and len(eval_set) == 1:
         (eval_set,) = eval_set
     if not isinstance(eval_set, tuple) or len(eval_set) != 2:
@@ -29,7 +29,7 @@ def pair(eval_set: Any) -> tuple[Any, Any]:
 
 @contextmanager
 def named() -> Iterator[None]:
-    """What is wrong inside is wrong with `eval_set`, and says so."""
+    """Prefix errors raised inside with `eval_set`."""
     try:
         yield
     except (ValueError, TypeError) as error:
@@ -37,7 +37,7 @@ def named() -> Iterator[None]:
 
 
 def codes(labels: Array, classes: Array) -> Array:
-    """(n,) int64, where each label stands among the classes of training."""
+    """(n,) int64 position of each label among the classes of training."""
     found = np.isin(labels, classes)
     if not found.all():
         new = np.unique(labels[~found]).tolist()
@@ -46,7 +46,7 @@ def codes(labels: Array, classes: Array) -> Array:
 
 
 def joined(train: Panel, validation: Panel) -> Panel:
-    """Training series with the validation series behind them, whose channels and clock must be theirs."""
+    """Training series followed by the validation series, whose channels and clock must agree with them."""
     validation = alike(validation, train)
     if train.origin.dtype.kind == "M":
         require_dates(validation.origin.dtype.kind, validation.zone, train.zone, "its times")
@@ -54,7 +54,7 @@ def joined(train: Panel, validation: Panel) -> Panel:
 
 
 def joined_parts(train: Part, validation: Part) -> Part:
-    """The same with their targets, which stand at series or at rows."""
+    """The same with targets, one per series or per row."""
     (panel, asked), (more, also) = train, validation
     observed = None
     if asked.observed is not None and also.observed is not None:

@@ -1,4 +1,4 @@
-"""What must be known of training to read new series alike: channels, clock, covariates; scales are in the model."""
+"""What reading new series needs from training: channels, clock and covariates; the scales are in the model."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Features:
 
     Attributes:
         channels: names, in the order of training.
-        known: (C,) bool, False for a channel that was never observed in training; later values of it are left out.
-        unit: of the times.
-        calendar: whether stamps were dates or durations, and not numbers.
-        covariates: how static covariates are coded.
-        marks: what the model is told of dates, and in which time zone, or of a clock; by default nothing.
+        known: (C,) bool, False for a channel that was never observed in training; its values in new series are ignored.
+        unit: unit of the times.
+        calendar: whether time stamps were dates or durations rather than numbers.
+        covariates: encoding of the static covariates.
+        marks: calendar features, with their time zone, or the clock; none by default.
     """
 
     channels: tuple[str, ...]
@@ -36,7 +36,7 @@ class Features:
 
     @classmethod
     def fit(cls, panel: Panel, calendar: Any = False, clock: Any = False) -> Features:
-        """From the training series; `calendar` and `clock` as the estimators take them."""
+        """Determine the features from the training series; `calendar` and `clock` are those of the estimators."""
         known = _observed_channels(panel)
         if not known.any():
             raise ValueError(
@@ -52,7 +52,7 @@ class Features:
         )
 
     def match(self, panel: Panel) -> Panel:
-        """The panel with the channels and the unit of time of training, or an error that says what differs."""
+        """The panel with the channels and the unit of time of training; raises an error that says what differs."""
         panel = match_clock(match_channels(panel, self.channels), self.calendar, self.unit)
         if self.marks.periods:
             require_dates(panel.origin.dtype.kind, panel.zone, self.marks.zone, "the times of X")
@@ -67,12 +67,12 @@ class Features:
         return replace(panel, values=np.where(self.known, panel.values, 0), observed=observed & self.known)
 
     def static(self, panel: Panel) -> Array | None:
-        """(n, S) covariates of the series, None if training had none."""
+        """(n, S) static covariates of the series, None if training had none."""
         return self.covariates.encode(panel.static) if self.covariates.width else None
 
 
 def _observed_channels(panel: Panel) -> Array:
-    """(*C) bool, whether a channel is observed in any row, one piece of the rows after the other."""
+    """(*C) bool, whether a channel is observed in any row; reads the rows piece by piece."""
     found = np.full(panel.values.shape[1:], panel.observed is None and bool(panel.lengths.any()))
     for piece in panel.pieces():
         if piece.observed is None or found.all():

@@ -1,4 +1,4 @@
-"""Estimators that may start from one that was trained before, without targets, on more series."""
+"""Estimators that can start from a pre-trained model."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from lformer.panel import Panel
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FineTunedEstimator(CalibratedEstimator):
-    """What estimators with targets have beyond `CalibratedEstimator`.
+    """Base class of the estimators with targets; adds pre-training to `CalibratedEstimator`.
 
     Args:
-        pretrained: a fitted `LFormerPretrainer`, or the folder of a saved one. Channels, unit of time, scales and the
-            coding of covariates are then its own, and so are the weights that training starts from, but for the head.
-            Both must have the same width, depth, heads, neighbours and streaming. A clone keeps it as it is; a saved
-            model does without it, and comes back with None.
+        pretrained: a fitted `LFormerPretrainer`, or the folder of a saved one. Its channels, unit of time, scales and
+            encoding of covariates are then used, and training starts from its weights, except for the head. Both
+            estimators must have the same width, depth, heads, neighbours and streaming. Cloning keeps the fitted
+            pretrainer; a saved model does not include it, and has None after loading.
         others: see `CalibratedEstimator`.
     """
 
     pretrained: LFormerPretrainer | str | Path | None = None
 
     def __sklearn_clone__(self) -> Any:
-        """A clone starts from the same fitted model: cloned along with it, that would have forgotten everything."""
+        """A clone keeps the same fitted pretrainer: if that were cloned too, it would no longer be fitted."""
         again = super().__sklearn_clone__()
         again.pretrained = self.pretrained
         return again
 
     def _pretrainer(self, panel: Panel) -> LFormerPretrainer | None:
-        """The model to start from, if it knows the covariates of the series."""
+        """The pre-trained model to start from, if it knows the covariates of the series."""
         if self.pretrained is None:
             return None
         found: Any = self.pretrained
@@ -49,7 +49,7 @@ class FineTunedEstimator(CalibratedEstimator):
                 f"pretrained must be a fitted LFormerPretrainer or the folder of a saved one; got {_kind(found)}."
             )
         check_is_fitted(found, "model_")
-        found.features_.static(panel)  # refuses series that lack some
+        found.features_.static(panel)  # raises if series lack some of its covariates
         given = [] if panel.static is None else map(str, panel.static.columns)
         if new := [name for name in given if name not in found.features_.covariates.columns]:
             raise ValueError(
@@ -59,7 +59,7 @@ class FineTunedEstimator(CalibratedEstimator):
         return found
 
     def _validated(self, train: Part, eval_set: Any, read: Callable[[Panel, Any, Any], Part]) -> Part:
-        """Training series and, behind them, those of `eval_set` with the targets that `read` finds."""
+        """Training series followed by those of `eval_set`, whose targets `read` extracts."""
         self._held = 0
         if eval_set is None:
             return train

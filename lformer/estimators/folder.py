@@ -1,7 +1,7 @@
-"""The folder of a saved model, with one whole version at every moment: `estimator.json` and the weights it names.
+"""The folder of a saved model: `estimator.json` and the weights that it names, complete at every moment.
 
-New weights are written first, under a name that no version has. Then `estimator.json` is replaced in one step, which is
-the change. What is no longer needed is deleted after that, and so is what killed saves have left.
+New weights are written first, under an unused name. Then `estimator.json` is replaced atomically, which activates the
+new version. Finally, files that are no longer needed are deleted, along with the remains of killed saves.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ if sys.platform != "win32":
     import fcntl
 
 ESTIMATOR, WEIGHTS = "estimator.json", "model.safetensors"
-PATTERNS = [WEIGHTS, f"model-{'[0-9a-f]' * 12}.safetensors"]  # of weights: in a new folder, and when they are replaced
+PATTERNS = [WEIGHTS, f"model-{'[0-9a-f]' * 12}.safetensors"]  # weights in a new folder, and replaced ones
 _WEIGHTS = r"model(-[0-9a-f]{12})?\.safetensors"
 _OURS = re.compile(rf"({_WEIGHTS}|estimator\.json)(\.[a-z0-9_]+\.part)?")
 HOUR = 3600
 
 
 def is_weights(name: str) -> bool:
-    """Whether a file of weights may be called so."""
+    """Whether this is a valid name for a file of weights."""
     return re.fullmatch(_WEIGHTS, name) is not None
 
 
 def free_place(folder: str | Path) -> Path:
-    """The folder without links, if a model may be saved there: it is new, empty, or holds nothing but a model."""
+    """The resolved folder if a model may be saved there: it is new, empty, or holds nothing but a model."""
     folder = Path(folder).expanduser().resolve()
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file; a model is saved as a folder. Choose another name.")
     others = sorted(entry.name for entry in _entries(folder) if entry.is_dir() or not _OURS.fullmatch(entry.name))
     if others:
         raise ValueError(
-            f"{folder} holds other things than a model ({', '.join(others[:3])}), with which it must not be mixed. "
-            "Choose another folder."
+            f"{folder} contains files that do not belong to a model ({', '.join(others[:3])}) and must not be mixed "
+            "with it. Choose another folder."
         )
     return folder
 
 
 @contextmanager
 def new_version(folder: Path) -> Iterator[str]:
-    """The name for the weights of a version that is to be written; in the end only the version in place is left.
+    """The file name for the weights of a new version; afterwards only the active version is left.
 
-    Saves may run at the same time: none ever touches what another one is writing, and the last one stays.
+    Saves may run at the same time: none ever touches what another one is writing, and the last one wins.
     """
     new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def new_version(folder: Path) -> Iterator[str]:
         _release(place)
         if new:
             with suppress(OSError):
-                folder.rmdir()  # nothing is left of a save that failed; it stays if there is anything in it
+                folder.rmdir()  # a failed save leaves nothing behind; fails if the folder is not empty
 
 
 def _claim(folder: Path) -> str:
@@ -77,7 +77,7 @@ def _claim(folder: Path) -> str:
 
 
 def _in_place(folder: Path) -> str | None:
-    """The weights of the version in place; empty if there is no version, None if nobody knows what it needs."""
+    """The weights of the active version; empty if there is none, None if the files it needs cannot be determined."""
     try:
         return str(read_json(folder / ESTIMATOR)["weights"]["file"])
     except FileNotFoundError:
@@ -87,10 +87,9 @@ def _in_place(folder: Path) -> str | None:
 
 
 def _clean(folder: Path, spent: set[str | None], everything: bool) -> None:
-    """Delete our files that the version in place does not need: `spent` ones, and those of killed saves.
+    """Delete our files that the active version does not need: `spent` ones, and those of killed saves.
 
-    Where another save may be under way, `everything` is false, and of the others only those go that are older than an
-    hour.
+    If another save may be running, `everything` is false, and only other files older than an hour are deleted.
     """
     if (needed := _in_place(folder)) is None:
         return
@@ -100,7 +99,7 @@ def _clean(folder: Path, spent: set[str | None], everything: bool) -> None:
         if entry.name in (ESTIMATOR, needed) or not _OURS.fullmatch(entry.name):
             continue
         if everything or entry.name in spent or newest - changed > HOUR:
-            with suppress(OSError):  # somebody else was faster, or reads it on a system that keeps it then
+            with suppress(OSError):  # already deleted, or open in another process on a system that forbids deletion
                 entry.unlink()
 
 
@@ -115,11 +114,11 @@ def _about(entry: Path) -> os.stat_result | None:
         return None
 
 
-# --- who else is saving here: every save holds a share of a lock on the folder, which ends with the process ---
+# --- detecting concurrent saves: each holds a shared lock on the folder, which ends with its process ---
 
 
 def _share(folder: Path) -> int | None:
-    """An open folder with a shared lock; None where the system or the file system has none."""
+    """An open folder with a shared lock; None where the system or the file system does not support locks."""
     if sys.platform == "win32":
         return None
     try:
@@ -135,7 +134,7 @@ def _share(folder: Path) -> int | None:
 
 
 def _alone(place: int | None) -> bool:
-    """Whether no other save is under way; where that cannot be known, there may be one."""
+    """Whether no other save is running; False if that cannot be determined."""
     if sys.platform == "win32" or place is None:
         return False
     try:
@@ -148,5 +147,5 @@ def _alone(place: int | None) -> bool:
 def _release(place: int | None) -> None:
     if sys.platform == "win32" or place is None:
         return
-    fcntl.flock(place, fcntl.LOCK_UN)  # a process forked meanwhile has the folder open, too: closing were not enough
+    fcntl.flock(place, fcntl.LOCK_UN)  # closing is not enough: a process forked meanwhile has the folder open too
     os.close(place)

@@ -1,4 +1,4 @@
-"""LFormerForecaster: the values of a series after its last row."""
+"""LFormerForecaster: predict the values of a series after its last row."""
 
 from __future__ import annotations
 
@@ -19,30 +19,31 @@ from lformer.parts import Targets
 from lformer.scaling import Scale
 from lformer.tasks import Task
 
-BINS = (0.125, 0.25, 0.5)  # where bins of the time ahead meet, as shares of the trained reach
-ROUNDING = 1e-6  # share of the trained reach by which a query may seem to lie beyond it
+BINS = (0.125, 0.25, 0.5)  # edges of the bins of the time ahead, as shares of the trained reach
+ROUNDING = 1e-6  # tolerance for queries beyond the trained reach, as a share of it
 
 
 class ExtrapolationWarning(UserWarning):
-    """A forecast was asked for further ahead than training looked, and `extrapolate="warn"` allowed it."""
+    """A forecast reaches further ahead than those in training, which `extrapolate="warn"` allows."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LFormerForecaster(RecordEstimator):
-    """The values of a series after its last row.
+    """Forecast the values of a series after its last row.
 
     Args:
-        horizon: how far to look ahead: a number in the unit of the times, or, where times are dates or durations, a
-            duration such as "28D", "36h" or a Timedelta; None takes half the span of each training series.
-        extrapolate: what to do with a query that lies further after the last row of its series than any did in
-            training (`reach_`, about the horizon): "error" refuses it, "warn" answers with a warning.
-        n_copies: copies of each training series, each cut elsewhere: one `horizon` before its end, the others earlier.
-        persistence: whether an answer starts from the latest value of its channel; for series on their own scale, from
-            a mixture of it, of recent means and of the mean so far, on top of the season.
+        horizon: how far to look ahead: a number in the unit of the times or, if the times are dates or durations, a
+            duration such as "28D", "36h" or a Timedelta. None is half the span of each training series.
+        extrapolate: what to do with a query that lies further after the last row of its series than any in training
+            (`reach_`, about the horizon): "error" raises an error, "warn" predicts and warns.
+        n_copies: number of copies of each training series, each cut at a different time: one `horizon` before its end,
+            the others earlier.
+        persistence: whether forecasts start from the latest value of the channel; for series on their own scale, from a
+            mixture of the latest value, recent means and the mean so far, plus the season.
         series_scale: whether each series is read in units of its own level, spread and season, and its errors are
-            counted in its spread; "auto" if training series differ much in size, or a calendar tells of seasons. A
-            streaming model cannot.
-        uncertainty: what the model says beside the values themselves, see `IntervalEstimator`.
+            measured in its own spread. "auto" turns this on if the training series differ much in size, or if calendar
+            features provide seasons. Not available with `streaming`.
+        uncertainty: what is predicted in addition to the values themselves, see `IntervalEstimator`.
         others: see `CalibratedEstimator`.
 
     Example:
@@ -63,14 +64,14 @@ class LFormerForecaster(RecordEstimator):
         reach_: float
 
     def _edges(self) -> Array:
-        """Of bins of the time since the last row, in which errors grow: shares of what training looked ahead."""
+        """Edges of the bins of the time since the last row, as errors grow with it: shares of `reach_`."""
         return self.reach_ * np.array(BINS)
 
     def _usable(self, panel: Panel) -> Array:
         return last_times(panel) > panel.first_times()
 
     def _masks(self, panel: Panel, seed: int, copies: int) -> tuple[Array, Array]:
-        """What lies after the cut is hidden; of it, what lies within the horizon is asked for."""
+        """Rows after the cut are hidden; those of them within the horizon are targets."""
         start, end = panel.first_times(), last_times(panel)
         reach = (end - start) / 2 if self.horizon is None else np.full(len(panel), in_unit(self.horizon, panel))
         latest = np.maximum(end - reach, start)  # the first row always stays
@@ -84,9 +85,9 @@ class LFormerForecaster(RecordEstimator):
     def _prepare(
         self, panel: Panel, targets: Targets, task: Task, scale: Scale, seed: int
     ) -> tuple[Panel, Targets, Task]:
-        """Also finds `reach_`, from the last row shown, which lies before the cut, to the last one asked for.
+        """Also sets `reach_`: the longest time from the last visible row, before the cut, to the last target.
 
-        The horizon itself counts as reached, even if no row lay that far ahead, unless no series is as long.
+        The horizon itself counts as reached even if no row lies that far ahead, unless no series is that long.
         """
         shown, asked, task = super()._prepare(panel, targets, task, scale, seed)
         assert asked.times is not None
@@ -105,15 +106,15 @@ class LFormerForecaster(RecordEstimator):
         if bool((past := earliest <= last).any()):
             who, label = int(np.argmax(past)), f" {unit}" if unit else ""
             raise ValueError(
-                f"a forecast is for times after the last row; series {names[who]!r} has one at {last[who]:g}{label} "
-                f"and is asked at {earliest[who]:g}{label}. Drop its later rows, or use LFormerInterpolator."
+                f"forecasts are for times after the last row; series {names[who]!r} has a row at {last[who]:g}{label} "
+                f"and a query at {earliest[who]:g}{label}. Drop its later rows, or use LFormerInterpolator."
             )
         ahead = latest - last
         if bool((far := ahead > (1 + ROUNDING) * self.reach_).any()):
             who = int(np.argmax(ahead))
             message = (
-                f"{int(far.sum())} of {len(names)} series are asked further ahead than training looked, which was up "
-                f"to {_span(self.reach_, unit)} after the last row; series {spell(names[who])} is asked "
+                f"{int(far.sum())} of {len(names)} series have queries further ahead than any in training, which was "
+                f"up to {_span(self.reach_, unit)} after the last row; series {spell(names[who])} has one "
                 f"{_span(float(ahead[who]), unit)} after its own."
             )
             if self.extrapolate == "error":
@@ -127,6 +128,6 @@ class LFormerForecaster(RecordEstimator):
 
 
 def _span(time: float, unit: str) -> str:
-    """A span of time in words; one in seconds in days, too, if it is long."""
+    """A span of time in words; long spans in seconds are also given in days."""
     days = f" ({time / 86400:.4g} days)" if unit == "s" and time >= 86400 else ""
     return f"{time:.6g} {unit}".rstrip() + days

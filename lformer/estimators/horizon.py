@@ -17,7 +17,7 @@ Horizon = float | str | timedelta | np.timedelta64 | None  # a pandas Timedelta 
 
 
 def check_horizon(horizon: Any) -> None:
-    """Refuse what is neither None, a number greater than 0 nor a duration longer than 0."""
+    """Raise unless it is None, a number greater than 0 or a duration longer than 0."""
     if horizon is None:
         return
     if is_duration(horizon):
@@ -31,12 +31,12 @@ def check_horizon(horizon: Any) -> None:
 
 
 def is_duration(horizon: Any) -> bool:
-    """Whether it says its own unit."""
+    """Whether the horizon has a unit of its own."""
     return isinstance(horizon, str | timedelta | np.timedelta64)
 
 
 def in_unit(horizon: Any, panel: Panel) -> float:
-    """The horizon in the unit of the times of a panel; a number already is.
+    """The horizon in the unit of the times of a panel; a plain number already is.
 
     Example:
         >>> import numpy as np
@@ -56,7 +56,7 @@ def in_unit(horizon: Any, panel: Panel) -> float:
 
 
 def as_text(horizon: Any) -> str:
-    """A duration as a file can hold it: text that means the same."""
+    """A duration as text for a file, without loss."""
     return str(_duration(horizon))
 
 

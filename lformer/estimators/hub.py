@@ -1,4 +1,4 @@
-"""Estimators to and from the Hugging Face Hub: the folder that `save` writes, as a repository."""
+"""Save estimators to and load them from the Hugging Face Hub: the folder that `save` writes, as a repository."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ model = {name}.from_pretrained("{repo_id}")
 
 
 class HubMixin:
-    """`push_to_hub` and `from_pretrained`; only these two need the extra `hub`."""
+    """`push_to_hub` and `from_pretrained`; only these two methods need the extra `hub`."""
 
     def push_to_hub(
         self, repo_id: str, *, private: bool | None = None, token: str | None = None, message: str = "Add model"
     ) -> str:
-        """Upload the fitted estimator; a repository that is not there is made, a README that is there stays.
+        """Upload the fitted estimator; creates the repository if needed, and keeps an existing README.
 
         Args:
             repo_id: "owner/name".
-            private: of a new repository; the default of its owner if None.
-            token: of the Hub; the one of `hf auth login` if None.
-            message: of the commit.
+            private: whether a new repository is private; the owner's default if None.
+            token: access token of the Hub; that of `hf auth login` if None.
+            message: commit message.
 
         Returns:
-            The address of the repository.
+            The URL of the repository.
         """
         from lformer.estimators import artefact
 
@@ -56,7 +56,7 @@ class HubMixin:
                 channels = ", ".join(f"`{name}`" for name in estimator.features_.channels)
                 card = CARD.format(name=type(self).__name__, channels=channels, repo_id=repo_id)
                 (folder / "README.md").write_text(card, encoding="utf-8")
-            api.upload_folder(  # other weights, which nothing names any more, go with the same commit
+            api.upload_folder(  # weights that are no longer referenced are deleted in the same commit
                 repo_id=repo_id, folder_path=folder, commit_message=message, delete_patterns=PATTERNS
             )
         return str(address)
@@ -70,12 +70,12 @@ class HubMixin:
         token: str | None = None,
         cache: str | Path | None = None,
     ) -> Self:
-        """A fitted estimator of this class from a folder, or from a repository of the Hub.
+        """Load a fitted estimator of this class from a folder, or from a repository of the Hub.
 
         Args:
             place: a folder that `save` wrote, else "owner/name".
             revision: branch, tag or commit of the repository; its main branch if None.
-            token: of the Hub, for a private repository; the one of `hf auth login` if None.
+            token: access token of the Hub, for a private repository; that of `hf auth login` if None.
             cache: folder for downloads; the Hub's own if None.
         """
         from lformer.estimators import artefact
@@ -95,15 +95,15 @@ class HubMixin:
 
 
 def _repository(place: str | Path) -> str:
-    """owner/name, if it can be one: a mistyped folder should not become a question to a server."""
+    """The place, if it can be "owner/name": a mistyped folder should not cause a request to a server."""
     parts = str(place).split("/")
     if isinstance(place, Path) or len(parts) != 2 or not all(parts) or parts[0] in (".", "..", "~"):
-        raise FileNotFoundError(f'{place} is no folder, nor a repository of the Hub, which is written "owner/name".')
+        raise FileNotFoundError(f'{place} is neither a folder nor a repository of the Hub, written as "owner/name".')
     return str(place)
 
 
 def _hub() -> Any:
-    """The client of the Hub, which is needed by nothing else."""
+    """The client of the Hub, imported only when needed."""
     try:
         return importlib.import_module("huggingface_hub")
     except ImportError:

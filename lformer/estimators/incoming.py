@@ -1,4 +1,4 @@
-"""What comes in for streams, read as training read it: whose it is, when, which values; else refused in words."""
+"""Read incoming rows of streams as in training: series, time stamp and values; anything else raises a clear error."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from lformer.estimators.base import LFormerEstimator
 
 Id = str | int
-ALONE = ""  # the id of the only series of a `Stream`, which no error names
+ALONE = ""  # the id of the single series of a `Stream`, which errors do not mention
 
 
 class Clock(NamedTuple):
-    """Of which kind all stamps of some streams are."""
+    """The type of all time stamps of some streams."""
 
     dtype: np.dtype[Any]
-    zone: str | None  # of the first stamps; later ones may come in any other, but not without one
+    zone: str | None  # of the first time stamps; later ones may have another time zone, but not none
 
 
 class Reader:
-    """Rows for a fitted estimator, as arrays: what `update` and `predict_at` are given."""
+    """Converts the arguments of `update` and `predict_at` to arrays, for a fitted estimator."""
 
     def __init__(self, estimator: LFormerEstimator) -> None:
         self.features = estimator.features_
@@ -37,22 +37,22 @@ class Reader:
         self._marks = read_marks(estimator.missing_values, self.features.channels, np.float32, some=True)
 
     def ids(self, ids: Any) -> list[Id]:
-        """Texts and whole numbers of Python."""
+        """The ids as Python strings and integers."""
         names = ids.tolist() if hasattr(ids, "tolist") else [ids] if isinstance(ids, str | int) else list(ids)
         for kind in set(map(type, names)) - {str, int}:
             wrong = next(name for name in names if type(name) is kind)
             if isinstance(wrong, np.generic) and type(wrong.item()) in (str, int):
                 return [name.item() if isinstance(name, np.generic) else name for name in names]
-            raise TypeError(f"ids must be texts or whole numbers, one for each row; got {shown(wrong)}.")
+            raise TypeError(f"ids must be strings or integers, one for each row; got {shown(wrong)}.")
         return names
 
     def stamps(self, times: Any, names: Sequence[Id], known: Clock | None) -> tuple[Array, Clock]:
-        """(N,) of the kind that training had, and what kind that is; a single one is that of all rows.
+        """(N,) time stamps of the same kind as in training, and their type; a single one applies to all rows.
 
         Args:
-            times: numbers, dates or durations, of Python, numpy or pandas.
-            names: (N,) whose they are.
-            known: of which kind those before were.
+            times: numbers, or dates or durations from Python, numpy or pandas.
+            names: (N,) the series of each.
+            known: the type of earlier time stamps.
         """
         given = _sequence(times, len(names))
         stamps = as_stamps(given, "time")
@@ -79,12 +79,12 @@ class Reader:
         return _alike(stamps, known)
 
     def values(self, values: Any, names: Sequence[Id], channels: Any = None) -> Array:
-        """(N, C) float64, NaN where nothing was observed; numbers that float32 can hold.
+        """(N, C) float64, NaN where nothing was observed; numbers that float32 can represent.
 
         Args:
-            values: (N, C) in the order of training; columns by channel; or (N,), if `channels` says of which.
-            names: (N,) whose they are.
-            channels: (N,) of which channel each value is.
+            values: (N, C) in the order of training; columns by channel; or (N,), together with `channels`.
+            names: (N,) the series of each row.
+            channels: (N,) the channel of each value.
         """
         N, C = len(names), len(self.place)
         try:
@@ -100,7 +100,7 @@ class Reader:
             raise ValueError(f"values must be numbers, NaN where nothing was observed: {error}.") from error
         bad: Array = np.ones(1, bool)
         if row.shape == (N, C):
-            with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite and is refused
+            with np.errstate(over="ignore"):  # what float32 cannot represent becomes infinite and raises an error
                 single = row.astype(np.float32)
             bad = np.any(np.isinf(single), axis=1)
             if self._marks:
@@ -115,16 +115,16 @@ class Reader:
         return row
 
     def observed(self, values: Array) -> Array:
-        """The values without those of channels that training never saw, as `predict` leaves them out."""
+        """The values with channels that were never observed in training set to NaN, as in `predict`."""
         return values if self.features.known.all() else np.where(self.features.known, values, np.nan)
 
     def static(self, static: Any, names: Sequence[Id], new: Sequence[int]) -> Array:
-        """(n, S) covariates of the series whose first rows are the `new` ones of the call.
+        """(n, S) static covariates of the series whose first rows are the `new` ones of the call.
 
         Args:
             static: a table with a row for each id, by its index; or columns with an entry for each row of the call.
-            names: (N,) of the call.
-            new: (n,) positions in it.
+            names: (N,) the series of each row of the call.
+            new: (n,) positions of first rows in the call.
         """
         coding = self.features.covariates
         if not coding.width or not len(new):
@@ -152,16 +152,16 @@ class Reader:
 
 
 class _WrongChannelsError(ValueError):
-    """Channels that training did not have."""
+    """Channels that did not exist in training."""
 
 
 def whose(name: Hashable) -> str:
-    """How an error says which series it is about; of a single stream, nothing."""
+    """How an error message names the series; empty for a single stream."""
     return "" if name == ALONE else f" (series {name!r})"
 
 
 def _sequence(times: Any, N: int) -> Any:
-    """Stamps as an array or an Index that knows their kind and zone."""
+    """Time stamps as an array or an Index that knows their type and time zone."""
     import pandas as pd
 
     if hasattr(times, "dtype") and np.ndim(times) == 1:
@@ -173,7 +173,7 @@ def _sequence(times: Any, N: int) -> Any:
 
 
 def _alike(stamps: Array, known: Clock) -> tuple[Array, Clock]:
-    """Stamps in a type that holds these and those before to the last tick; numpy knows which."""
+    """Time stamps in a type that represents these and the earlier ones exactly; numpy determines it."""
     if stamps.dtype == known.dtype:
         return stamps, known
     both = np.promote_types(stamps.dtype, known.dtype)
@@ -203,5 +203,5 @@ def _entry(given: Any, n: int) -> Any:
 
 
 def _first(values: Any, n: int) -> Any:
-    """What an error shows of the values of a row."""
+    """What an error message shows of the values of a row."""
     return values if isinstance(values, Mapping) or hasattr(values, "columns") or np.ndim(values) < 2 else values[n]

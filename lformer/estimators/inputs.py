@@ -1,4 +1,4 @@
-"""From what a user hands over to series and weights; channels and clock of new series as in training."""
+"""Convert user input to series and weights; match channels and clock of new series with training."""
 
 from __future__ import annotations
 
@@ -20,23 +20,22 @@ from lformer.panel.lists import swapped_axes
 from lformer.panel.missing import is_mark, read_marks
 from lformer.panel.stamps import one_of
 
-Groups = dict[Any, int]  # id of a series -> the subject it is of
+Groups = dict[Any, int]  # id of a series -> its subject
 
 
 def as_panel(X: Any, missing_values: MissingValues = None, *, some: bool = False) -> tuple[Panel, int | None]:
-    """A Panel as it is; a list of series; an array (n, time, channels), or (n, time).
+    """Convert X to a Panel, from a Panel, a list of series, or an array (n, time, channels) or (n, time).
 
-    A series is a pair (times, values), a Series or DataFrame of pandas whose index is the time, or an array without
-    times, evenly spaced: (time,) or (time, channels); or (channels, time), as in aeon, where lengths differ along that
-    axis.
+    A series is a pair (times, values), a pandas Series or DataFrame with the times as index, or an array without times,
+    evenly spaced: (time,) or (time, channels), or (channels, time) as in aeon, if lengths differ along that axis.
 
     Args:
         X: the series.
         missing_values: numbers that stand for missing values, as in `Panel.from_long`.
-        some: whether they may name channels that X does not have, as after training; then X must match what `fit` saw.
+        some: whether `missing_values` may name channels that X lacks, as in prediction.
 
     Returns:
-        The series, and how wide X was if it was a plain table (n, time).
+        The series, and the number of columns of X if it was a plain table (n, time).
     """
     if isinstance(X, Panel):
         if not len(X):
@@ -68,21 +67,21 @@ def as_panel(X: Any, missing_values: MissingValues = None, *, some: bool = False
         raise ValueError(f"X must be (series, time, channels) or (series, time); got shape {array.shape}.")
     wide = array.shape[1] if array.ndim == 2 else None
     if array.ndim == 3 and not some and (swapped := swapped_axes(array.shape)):
-        warnings.warn(f"X: {swapped}", SuspectDataWarning, stacklevel=5)  # whoever called `fit`
+        warnings.warn(f"X: {swapped}", SuspectDataWarning, stacklevel=5)  # the caller of `fit`
     array = _with_nan(array if array.ndim == 3 else array[..., None], missing_values, some)
     channels = list(map(str, range(array.shape[2])))
     return Panel.from_array(array, lengths=_lengths(array), channels=channels), wide
 
 
 def check_width(estimator: Any, wide: int | None) -> None:
-    """A plain table (n, time) must be as wide as the one of `fit`, if that was one."""
+    """Raise if a plain table (n, time) has another number of columns than the one in `fit`."""
     if estimator._is_table and wide is not None and wide != estimator.n_features_in_:
         name, known = type(estimator).__name__, estimator.n_features_in_
         raise ValueError(f"X has {wide} features, but {name} is expecting {known} features as input.")
 
 
 def _with_nan(array: Array, missing_values: MissingValues, some: bool) -> Array:
-    """(n, time, channels) with NaN in place of marks for missing values; rows of marks alone at the end are padding."""
+    """(n, time, channels) with marks for missing values replaced by NaN; rows of marks alone at the end are padding."""
     if missing_values is None:
         return array
     values = as_floats(array, "X", np.float32)  # as the panel holds them
@@ -91,22 +90,22 @@ def _with_nan(array: Array, missing_values: MissingValues, some: bool) -> Array:
 
 
 def _is_cells(X: Any) -> bool:
-    """Whether it is what scikit-learn made of a Panel: an array (n, 1) of panels with one series each."""
+    """Whether scikit-learn made X out of a Panel: an array (n, 1) of panels with one series each."""
     return isinstance(X, np.ndarray) and X.dtype == object and X.size > 0 and isinstance(X.flat[0], Panel)
 
 
 def _is_series(one: Any) -> bool:
-    """Whether this is a series for `Panel.from_list`, which also says what is wrong with columns of other libraries."""
-    if hasattr(one, "iloc") and not hasattr(one, "columns"):  # a pandas Series; one of texts is a row of a table
+    """Whether this is a series for `Panel.from_list`, which reports invalid columns of other libraries itself."""
+    if hasattr(one, "iloc") and not hasattr(one, "columns"):  # a pandas Series; one with a text index is a table row
         return getattr(one.index.dtype, "kind", "O") in "fiumM"
     other = hasattr(one, "__arrow_c_stream__") or hasattr(one, "__arrow_c_array__")
     return other or hasattr(one, "columns") or (isinstance(one, tuple) and len(one) == 2)
 
 
 def ragged_arrays(arrays: Sequence[Any]) -> list[tuple[Array, Array]] | None:
-    """Series (times, values) with times 0, 1, 2, ... from arrays of different shapes; None if they are no such arrays.
+    """Series (times, values) with times 0, 1, 2, ... from arrays of different shapes; None for anything else.
 
-    All series have the same channels, so the axis along which lengths differ is that of time.
+    All series have the same channels, so the axis along which lengths differ is time.
     """
     if not all(isinstance(one, np.ndarray | Tensor) for one in arrays):
         return None
@@ -128,14 +127,14 @@ def ragged_arrays(arrays: Sequence[Any]) -> list[tuple[Array, Array]] | None:
 
 
 def _lengths(array: Array) -> Array | None:
-    """All rows, if nothing is missing: a row of zeros at the end is a row."""
+    """(n,) the full number of rows if nothing is missing: a row of zeros at the end is then a row, not padding."""
     return None if array.dtype.kind == "f" and np.isnan(array).any() else np.full(len(array), array.shape[1])
 
 
 def match_channels(panel: Panel, channels: tuple[str, ...]) -> Panel:
-    """The panel with just these channels, in their order: one it lacks counts as never observed, a new one is an error.
+    """The panel with exactly these channels, in this order: missing ones count as unobserved, new ones raise an error.
 
-    Channels that were never named ("0", "1", ...) are told apart by their position alone, so all must be there.
+    Unnamed channels ("0", "1", ...) are identified by position only, so all of them must be present.
     """
     if panel.channels == channels:
         return panel
@@ -158,7 +157,7 @@ def match_channels(panel: Panel, channels: tuple[str, ...]) -> Panel:
 
 
 def match_clock(panel: Panel, calendar: bool, unit: str) -> Panel:
-    """The panel with times in this unit; numbers and calendar stamps do not mix, nor do two labels of numbers."""
+    """The panel with times in this unit; numbers do not mix with dates or durations, nor units of numbers."""
     is_calendar = on_calendar(panel)
     if is_calendar != calendar:
         has, known = (_kind(one) for one in (is_calendar, calendar))
@@ -174,22 +173,22 @@ def match_clock(panel: Panel, calendar: bool, unit: str) -> Panel:
 
 
 def alike(panel: Panel, first: Panel) -> Panel:
-    """The panel with the channels and the unit of time of another; without a unit of its own it has that one's."""
+    """The panel with the channels and the unit of time of another, whose unit it takes on if it has none."""
     matched = match_clock(match_channels(panel, first.channels), on_calendar(first), first.unit)
     return replace(matched, unit=first.unit)
 
 
 def require_dates(kind: str, zone: str | None, known: str | None, name: str) -> None:
-    """Refuse stamps of which a model that knows the calendar cannot tell what the clock on the wall shows.
+    """Raise for time stamps whose local time a model with calendar features cannot determine.
 
     Args:
         kind: of their dtype.
-        zone: theirs; None if they have none.
-        known: that of training. Stamps of any other zone are the same instants, so they may come.
-        name: what to call them.
+        zone: their time zone; None if they have none.
+        known: the time zone of training. Time stamps in any other time zone are converted.
+        name: how to refer to them in errors.
     """
     if kind != "M":
-        raise ValueError(f"{name} must be dates, as the model knows days and hours of the calendar from training.")
+        raise ValueError(f"{name} must be dates, because the model was trained with calendar features.")
     if (zone is None) != (known is None):
         has, wants = (f"are in the time zone {z}" if z else "have no time zone" for z in (zone, known))
         how = f"tz_localize({known!r})" if known else f"tz_convert({zone!r}).tz_localize(None), or the zone of training"
@@ -197,7 +196,7 @@ def require_dates(kind: str, zone: str | None, known: str | None, name: str) -> 
 
 
 def on_calendar(panel: Panel) -> bool:
-    """Whether its stamps are dates or durations, whose unit is known, and not plain numbers."""
+    """Whether the time stamps are dates or durations, whose unit is known, rather than plain numbers."""
     return panel.origin.dtype.kind in "mM"
 
 
@@ -206,12 +205,12 @@ def _kind(calendar: bool) -> str:
 
 
 def goes_by_id(target: Any, by_id: bool) -> bool:
-    """Whether a target is looked up by id: a dict always, a pandas Series or any table if the series have ids."""
+    """Whether a target is aligned by id: a dict always, a pandas Series or any table if the series have ids."""
     return isinstance(target, dict) or (by_id and (hasattr(target, "reindex") or hasattr(type(target), "columns")))
 
 
 def series_groups(groups: Any, panel: Panel, by_id: bool) -> Groups | None:
-    """Whose each series is, by id, as whole numbers; a Series or dict of names goes by id if there are ids."""
+    """The subject of each series, by id, as an integer; a Series or dict of names is aligned by id if there are ids."""
     if groups is None:
         return None
     if goes_by_id(groups, by_id):
@@ -220,17 +219,17 @@ def series_groups(groups: Any, panel: Panel, by_id: bool) -> Groups | None:
 
 
 def group_codes(groups: Any, n: int) -> Array:
-    """(n,) int64, the same number for the series of one subject."""
+    """(n,) int64, equal for series of the same subject."""
     names = np.asarray(groups)
     if names.shape != (n,):
         raise ValueError(f"groups must have one entry for each of the {n} series; got shape {names.shape}.")
     if (missing := np.asarray(pd.isna(names))).any():
-        raise ValueError(f"groups must say whose each series is; that of series {int(missing.argmax())} is missing.")
+        raise ValueError(f"groups must name the subject of each series; series {int(missing.argmax())} has none.")
     return np.unique(names, return_inverse=True)[1]
 
 
 def series_weights(sample_weight: Any, panel: Panel, by_id: bool) -> Array:
-    """(n,) float64, 1 where nothing was given; a Series or a table goes by id if there are ids."""
+    """(n,) float64, 1 by default; a Series or a table is aligned by id if there are ids."""
     n = len(panel)
     if sample_weight is None:
         return np.ones(n)

@@ -1,4 +1,4 @@
-"""LFormerInterpolator: the values of a series between, before and after its rows."""
+"""LFormerInterpolator: predict the values of a series between, before and after its rows."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from lformer.panel import Array, Panel
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LFormerInterpolator(RecordEstimator):
-    """The values of a series between, before and after its rows.
+    """Interpolate the values of a series between its rows, and before and after them.
 
     Args:
         hidden: share of the rows of each training series to hide.
-        n_copies: copies of each training series, each with other rows hidden.
-        persistence: whether an answer starts from the line between the neighbouring observations, or from a sine where
-            that predicts the observations of a series better.
+        n_copies: number of copies of each training series, each with different rows hidden.
+        persistence: whether predictions start from the line between the neighbouring observations, or from a sinusoid
+            for series that it fits better.
         series_scale: whether each series is read in units of its own level, spread and season, and its errors are
-            counted in its spread; "auto" if training series differ much in size, or a calendar tells of seasons.
-        uncertainty: what the model says beside the values themselves, see `IntervalEstimator`.
+            measured in its own spread. "auto" turns this on if the training series differ much in size, or if calendar
+            features provide seasons.
+        uncertainty: what is predicted in addition to the values themselves, see `IntervalEstimator`.
         others: see `CalibratedEstimator`.
 
     Example:
@@ -43,7 +44,7 @@ class LFormerInterpolator(RecordEstimator):
         return (panel.lengths >= 2) & (self.hidden * panel.lengths >= 1)
 
     def _masks(self, panel: Panel, seed: int, copies: int) -> tuple[Array, Array]:
-        """Shown rows are asked for, too: an answer at the time of a row should be its value."""
+        """Visible rows are targets too: the prediction at the time of a row should be its value."""
         return random_rows(panel, self.hidden, seed), np.ones(len(panel.times), bool)
 
     def _check_parameters(self) -> None:

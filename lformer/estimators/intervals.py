@@ -1,4 +1,4 @@
-"""Numbers that say how sure they are: quantiles, deviations, and intervals that cover as often as they say."""
+"""Estimators that predict numbers with uncertainty: quantiles, standard deviations and prediction intervals."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ KINDS = (None, "gaussian", "quantiles")
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class IntervalEstimator(CalibratedEstimator):
-    """Arguments of an estimator of numbers.
+    """Base class of the estimators that predict numbers.
 
     Args:
-        uncertainty: what the model says beside the answer itself. "gaussian": a mean and a deviation, trained by the
-            likelihood of a normal distribution; "quantiles": a median and 14 quantiles from 0.01 to 0.99, trained by
-            the pinball loss, for what is skewed or has heavy tails. None says nothing, and is trained by the squared
-            error. Of several members, the mixture of the normal distributions, or the mean of the quantiles. With
-            either, the epoch is chosen by the continuous ranked probability score, in deviations of the target.
+        uncertainty: what is predicted in addition to the number itself. "gaussian": a mean and a standard deviation,
+            trained with the likelihood of a normal distribution; "quantiles": the median and 14 quantiles from 0.01 to
+            0.99, trained with the pinball loss, for skewed or heavy-tailed targets. None predicts the number alone,
+            trained with the squared error. An ensemble predicts the mixture of the normal distributions of its members,
+            or the mean of their quantiles. With either, the epoch is selected by the continuous ranked probability
+            score, in standard deviations of the target.
         others: see `CalibratedEstimator`.
     """
 
@@ -37,11 +38,11 @@ class IntervalEstimator(CalibratedEstimator):
 
     @property
     def _kind(self) -> Distribution:
-        """What the model puts out, whatever the parameter says meanwhile."""
+        """The distribution that the fitted model predicts, even if the parameter has been changed since."""
         return self.task_.distribution
 
     def _distributed(self, task: Task) -> Task:
-        """A task on numbers as it is asked here."""
+        """The task with the chosen distribution."""
         self._check_uncertainty()
         return task if self.uncertainty is None else tasks.distributed(task, self.uncertainty)
 
@@ -55,14 +56,14 @@ class IntervalEstimator(CalibratedEstimator):
 
     @abstractmethod
     def _shaped(self, flat: Array, told: Told) -> Any:
-        """(N, O, ...) of all answers, as `predict` gives them."""
+        """(N, O, ...) of all predictions, in the shape that `predict` returns."""
 
     def _names(self) -> list[str]:
-        """Of the numbers of an answer, (O,)."""
+        """Names of the outputs, (O,)."""
         return [f"output {k}" for k in range(self.task_.outputs)]
 
     def _interval(self, told: Told, coverage: float) -> Any:
-        """(..., 2) lower and upper ends, of the shape of the answers."""
+        """(..., 2) lower and upper ends, in the shape of the predictions."""
         calibration = self._calibrated()
         found, bins = calibration.at(coverage), calibration.bins(told.ahead)
         used = np.zeros(found.shape, bool)
@@ -73,7 +74,7 @@ class IntervalEstimator(CalibratedEstimator):
         return self._shaped(np.stack(ends, axis=-1), told)
 
     def _quantiles(self, told: Told, q: Any) -> Any:
-        """(..., J) at the shares q (J,), or (...) at one, of the shape of the answers."""
+        """(..., J) for levels q (J,), or (...) for a single one, in the shape of the predictions."""
         self._require(("gaussian", "quantiles"), "predict_quantiles")
         shares = as_floats(q, "q", np.float64)
         if shares.ndim > 1 or not shares.size or not bool(((shares > 0) & (shares < 1)).all()):
@@ -83,12 +84,12 @@ class IntervalEstimator(CalibratedEstimator):
         return self._shaped(np.stack(found, axis=-1) if shares.ndim else found[0], told)
 
     def _deviation(self, told: Told) -> Any:
-        """The deviations of the answers, of their shape."""
+        """The standard deviations, in the shape of the predictions."""
         self._require(("gaussian",), "return_std")
         return self._shaped(told.numbers[:, self.task_.outputs :], told)
 
     def _point(self, told: Told) -> Any:
-        """The answers themselves."""
+        """The point predictions."""
         return self._shaped(told.numbers[:, : self.task_.outputs], told)
 
     def _require(self, kinds: tuple[str, ...], what: str) -> None:
@@ -98,17 +99,17 @@ class IntervalEstimator(CalibratedEstimator):
             raise ValueError(f"{what} needs a {type(self).__name__} fitted with {words}.{hint}")
 
     def _scores(self, told: Told, truth: Array) -> Array:
-        """(N, O) how far the truth lies from the answers, in deviations."""
+        """(N, O) distance of the true values from the predictions, in standard deviations."""
         if truth.shape[1] != self.task_.outputs:
-            raise ValueError(f"y must have {self.task_.outputs} numbers for each answer; got {truth.shape[1]}.")
+            raise ValueError(f"y must have {self.task_.outputs} numbers for each prediction; got {truth.shape[1]}.")
         return np.abs(z_of(self._kind, told.numbers, told.size, truth))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TargetEstimator(IntervalEstimator):
-    """An estimator of numbers that are given as targets, whose dropout depends on whether it says how sure it is."""
+    """A regressor with given targets, whose default dropout depends on `uncertainty`."""
 
-    _with_uncertainty: ClassVar[float]  # dropout, if it is "auto"
+    _with_uncertainty: ClassVar[float]  # dropout="auto" with uncertainty
 
     def _dropout(self) -> float:
         if self.dropout != "auto":

@@ -1,4 +1,4 @@
-"""What the processor does while a GPU trains."""
+"""Work for the CPU while a GPU trains."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 import torch
 
 Later = Callable[[Callable[[], Any]], Callable[[], Any]]
-CORES = 4  # of the processor, for each thread of ours
+CORES = 4  # CPU cores for each of our threads
 
 
 @contextmanager
 def meanwhile(device: torch.device) -> Iterator[Later]:
-    """Inside, `later(work)` gives what waits for the result of the work.
+    """In this context, `later(work)` returns a function that waits for the result of `work`.
 
-    Where a GPU trains, work begins at once in another thread. A CPU that trains has no core to spare: there the work is
-    done by whoever asks for its result first.
+    If a GPU trains, the work starts at once in another thread. If the CPU trains, it has no core to spare, so the work
+    is done when its result is first requested.
 
     Example:
         >>> with meanwhile(torch.device("cpu")) as later:

@@ -1,4 +1,4 @@
-"""Models that answer together, trained apart: side by side on the cores of a CPU, or on one GPU."""
+"""Train the members of an ensemble independently: side by side on the cores of a CPU, or on one GPU."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from lformer.train.distributed import join
 from lformer.train.gradients import LAUNCH_BOUND
 
 T = TypeVar("T")
-MOST_ON_A_GPU = 8  # each has memory of its own there, and one processor launches the work of all
+MOST_ON_A_GPU = 8  # each needs memory of its own there, and a single CPU launches the kernels of all
 
 
 @dataclass(frozen=True)
 class Member:
-    """One of the models, with the parts of the data and the seed that are its own."""
+    """One member, with its own training and validation sets and seed."""
 
     model: LFormer
     splits: Splits[Any]
@@ -35,7 +35,7 @@ class Member:
 
 
 class StoppedError(KeyboardInterrupt):
-    """Ctrl-C. `models` are those that have ended an epoch, at their best one; `epochs`, how many the longest had."""
+    """Ctrl-C. `models` completed an epoch and are at their best one; `epochs` is how many the longest has completed."""
 
     def __init__(self, models: list[LFormer], epochs: int) -> None:
         super().__init__("training was interrupted.")
@@ -43,17 +43,18 @@ class StoppedError(KeyboardInterrupt):
 
 
 def train_members(members: Sequence[Member], task: Task, *, shown: bool = False) -> list[Result]:
-    """Train all of them in place, each as it would be alone.
+    """Train all members in place, each exactly as it would be trained alone.
 
-    A step of a small model is too short for several cores to share, so each core has a model of its own; and too small
-    to fill a GPU, so there each has a stream of its own. On a CPU those that wait for a core take turns with the others
-    after every epoch: three on two cores all end together, and no core is left with nothing to do. What a model draws
-    belongs to its own run, hence how many are trained at a time changes nothing but the last digits.
+    A step of a small model is too short to be shared by several cores, so each core trains a model of its own. It is
+    also too small to fill a GPU, so there each model has a CUDA stream of its own. On a CPU, members that wait for a
+    core take turns with the others after every epoch: three members on two cores finish together, and no core idles at
+    the end. Random numbers belong to the run of each model, so the number of models trained at a time changes only the
+    last digits.
 
     Args:
         members: what to train, and how.
-        task: what is asked of all of them.
-        shown: show a bar; side by side, that of the first one.
+        task: the task of all of them.
+        shown: show a progress bar; side by side, that of the first member.
     """
     workers = _at_once(members)
     threads, stop, epochs = torch.get_num_threads(), threading.Event(), [0] * len(members)
@@ -82,12 +83,12 @@ def train_members(members: Sequence[Member], task: Task, *, shown: bool = False)
     try:
         if workers == 1:
             return [work(n) for n in range(len(members))]
-        # Those that take turns all lie in memory at once, of which a GPU may have too little.
+        # Members that take turns are all in memory at once, which a GPU may not have enough of.
         on_cpu = join(members[0].training.device).device.type == "cpu"
         with ThreadPoolExecutor(len(members) if on_cpu else workers) as pool:
             try:
                 return list(pool.map(work, range(len(members))))
-            except BaseException:  # Ctrl-C reaches this thread alone; the others hear of it after their epoch
+            except BaseException:  # Ctrl-C reaches only this thread; the others stop after their current epoch
                 stop.set()
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -96,11 +97,11 @@ def train_members(members: Sequence[Member], task: Task, *, shown: bool = False)
         raise StoppedError(begun, max(epochs)) from None
     finally:
         if workers > 1:
-            torch.set_num_threads(threads)  # for threads to come
+            torch.set_num_threads(threads)  # for later threads
 
 
 class Turns:
-    """Lets so many threads work at a time; the others wait in the order in which they came.
+    """Lets a limited number of threads work at a time; the others wait in order of arrival.
 
     Example:
         >>> turns = Turns(1)
@@ -129,7 +130,7 @@ class Turns:
                 self._free += 1
 
     def pass_on(self) -> None:
-        """Let the first of those that wait work, and wait behind the last of them; go on if there are none."""
+        """Let the first waiting thread work, and queue behind the last one; go on if nobody waits."""
         with self._lock:
             if not self._waiting:
                 return
@@ -140,13 +141,13 @@ class Turns:
 
 
 def each_on_its_cores(work: Callable[[int], T], count: int) -> list[T]:
-    """What `work` makes of the numbers below `count`, each by a thread with its share of the cores, in their order."""
+    """`work(n)` for all n below `count`, in order; each runs in a thread with its share of the cores."""
     threads = torch.get_num_threads()
     workers = max(1, min(count, threads))
 
     def alone(n: int) -> T:
         torch.set_num_threads(max(1, threads // workers))  # of this thread
-        with threadpool_limits(max(1, threads // workers), user_api="openmp"):  # of the trees of scikit-learn
+        with threadpool_limits(max(1, threads // workers), user_api="openmp"):  # for the trees of scikit-learn
             return work(n)
 
     if workers == 1:
@@ -155,14 +156,13 @@ def each_on_its_cores(work: Callable[[int], T], count: int) -> list[T]:
         with ThreadPoolExecutor(workers) as pool:
             return list(pool.map(alone, range(count)))
     finally:
-        torch.set_num_threads(threads)  # for threads to come
+        torch.set_num_threads(threads)  # for later threads
 
 
 def _at_once(members: Sequence[Member]) -> int:
-    """How many are trained at a time: on a CPU as many as there are threads to work with; on a GPU as many as do not
-    fill it.
+    """Number of members trained at a time: one per CPU thread, or as many as do not fill the GPU.
 
-    Processes that train together exchange gradients in one order, so there it is one after the other.
+    Processes that train together exchange gradients in a fixed order, so they train one member after the other.
     """
     training = members[0].training
     world = join(training.device)
@@ -178,6 +178,6 @@ def _at_once(members: Sequence[Member]) -> int:
 
 
 def _own_stream(device: str) -> AbstractContextManager[Any]:
-    """On CUDA, a stream of its own for the work of this thread: that of others need not end first."""
+    """On CUDA, a CUDA stream of its own for this thread, so that it does not wait for the work of others."""
     chosen = join(device).device
     return torch.cuda.stream(torch.cuda.Stream(chosen)) if chosen.type == "cuda" else nullcontext()

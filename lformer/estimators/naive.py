@@ -1,4 +1,4 @@
-"""What a user would try first, on the same validation series, so that a fit can say whether it was worth while."""
+"""Simple baselines on the same validation series, so that `fit` can report whether the model is worthwhile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lformer.parts import PanelPart, Splits, sampled
 from lformer.scaling import Scale
 from lformer.tasks import Task
 
-# Simple rules by task; those of a forecast need nothing of the training series but the mean of a channel.
+# Simple baselines by task; those for forecasts need only the mean of each channel in training.
 RULES = {
     "extrapolate": ("last-value", "series-mean"),
     "interpolate": ("last-value", "series-mean", "linear-interpolation"),
@@ -25,11 +25,11 @@ RULES = {
 
 
 class LosesToNaiveWarning(UserWarning):
-    """On the validation series a simple rule is better than the model."""
+    """A simple baseline is better than the model on the validation series."""
 
 
 class Constant(nn.Module):
-    """The same answer at every row: the classes' log shares in training, or the mean and presence of the targets."""
+    """The same prediction for every row: the log class frequencies, or the mean and presence of the targets."""
 
     def __init__(self, answer: Tensor) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Constant(nn.Module):
 
     @classmethod
     def of(cls, part: PanelPart, task: Task) -> Constant:
-        """From the targets of a training part."""
+        """Fit to the targets of a training set."""
         if task.name == "pretrain":
             return cls(_usual(part))
         targets = part.compact().targets
@@ -53,7 +53,7 @@ class Constant(nn.Module):
 
 
 def _usual(part: PanelPart) -> Tensor:
-    """(2 C,) the mean of each channel, 0 as values are scaled, and the log odds that it was observed in a row."""
+    """(2 C,) for each channel the mean, 0 for standardised values, and the log odds that it is observed in a row."""
     panel = part.panel.compact()
     rows = len(panel.times)
     seen = np.full(panel.values.shape[1], rows) if panel.observed is None else panel.observed.sum(axis=0)
@@ -62,28 +62,28 @@ def _usual(part: PanelPart) -> Tensor:
 
 
 def naive(name: str, inputs: int, task: Task, **more: Any) -> Any:
-    """A simple rule of the registry for a task on so many channels."""
+    """A simple baseline from the registry, for a task with this many channels."""
     entry = BASELINES[name]
     return entry.model(entry.config(inputs=inputs, outputs=task.outputs, answer=task.answer, **more))
 
 
 def in_deviations(part: PanelPart, task: Task, scale: Scale) -> tuple[PanelPart, Task]:
-    """Series and targets scaled as the model scales them, for rules that do not: 0 is the mean of a channel."""
+    """Series and targets scaled as in the model, for baselines that do not scale: 0 is the mean of a channel."""
     values = (part.targets.values - scale.shift) / scale.scale
     targets = replace(part.targets, values=values.astype(np.float32))
     return replace(part, panel=scale.apply(part.panel), targets=targets), replace(task, shift=(), scale=())
 
 
 class Naive(NamedTuple):
-    """What one would try first, fitted on the training part; the best of it on the validation part."""
+    """The simple baselines, fitted on the training set; name and score are those of the best on the validation set."""
 
     name: str
     score: float  # the monitored metric
-    rules: dict[str, Any]  # all that were tried
+    rules: dict[str, Any]  # all baselines that were tried
 
 
 def fit_naive(task: Task, splits: Splits[PanelPart], scale: Scale, batch_size: int) -> Naive:
-    """Fit on the training part and compare on the validation part what one would try first; on some of large ones."""
+    """Fit the baselines on the training set and compare them on the validation set; large sets are sampled."""
     train, validation = (sampled(part).compact() for part in (splits.train, splits.validation))
     spec = splits.spec
     rules: dict[str, Any]
@@ -104,13 +104,13 @@ def fit_naive(task: Task, splits: Splits[PanelPart], scale: Scale, batch_size: i
 
 
 def warn_if_it_loses(estimator: str, task: Task, score: float, naive: str, naive_score: float) -> bool:
-    """Whether a simple rule is better; if so the user is told what it would have reached."""
+    """Whether a baseline is better than the model; if so, warn with both scores."""
     loses = task.better(naive_score, score)
     if loses:
         warnings.warn(
             f"{estimator} loses to {naive} on the validation series: {task.monitor} {score:.4g} against "
-            f"{naive_score:.4g}. Train longer (max_epochs), give it more series, or use the simple rule.",
+            f"{naive_score:.4g}. Train longer (max_epochs), give it more series, or use the baseline.",
             LosesToNaiveWarning,
-            stacklevel=5,  # whoever called `fit`
+            stacklevel=5,  # the caller of `fit`
         )
     return loses

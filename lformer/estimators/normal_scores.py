@@ -1,11 +1,11 @@
-"""Where a number lies in a predicted distribution, in deviations of a normal one, and back.
+"""Convert numbers to normal scores (z) under a predicted distribution, and back.
 
-    "point"      z = (y - answer) / size            size: what counts as one deviation
+    "point"      z = (y - prediction) / size        size: the assumed standard deviation
     "gaussian"   z = (y - mean) / deviation
     "quantiles"  z of the level, linear in y between two levels; beyond the last one on the line from the median
 
-On one scale for all three, an interval of any coverage is the values from -z to z. The way back rises with z, so no two
-quantiles cross.
+Since all three share one scale, an interval of any coverage consists of the values from -z to z. The inverse increases
+with z, so quantiles never cross.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STEPS = np.array([0.0, *(-NormalDist().inv_cdf(level) for level in reversed(BELO
 
 
 def normal_quantile(level: float) -> float:
-    """z of a share of the normal distribution.
+    """The quantile function of the standard normal distribution.
 
     Example:
         >>> round(normal_quantile(0.975), 3)
@@ -31,12 +31,12 @@ def normal_quantile(level: float) -> float:
 
 
 def z_of(kind: Distribution, answers: Array, size: Array, values: Array) -> Array:
-    """(N, O) of values (N, O); NaN stays NaN.
+    """(N, O) normal scores of values (N, O); NaN stays NaN.
 
     Args:
-        kind: of the distributions.
-        answers: (N, P O) as `Task.decode` gives them.
-        size: (N, O) of one deviation, for points.
+        kind: kind of the distributions.
+        answers: (N, P O) predictions, as returned by `Task.decode`.
+        size: (N, O) assumed standard deviations, for points.
         values: (N, O).
     """
     outputs = values.shape[1]
@@ -53,7 +53,7 @@ def z_of(kind: Distribution, answers: Array, size: Array, values: Array) -> Arra
 
 
 def value_at(kind: Distribution, answers: Array, size: Array, z: Array) -> Array:
-    """(N, O) values at z, (N, O) or what numpy makes of it; the way back from `z_of`, infinite where z is."""
+    """(N, O) values at z, which is (N, O) or broadcast to it: the inverse of `z_of`, infinite where z is."""
     outputs = size.shape[1]
     z = np.broadcast_to(z, size.shape)
     center = answers[:, :outputs]
@@ -66,7 +66,7 @@ def value_at(kind: Distribution, answers: Array, size: Array, z: Array) -> Array
 
 
 def _reach(answers: Array, outputs: int, below: bool) -> Array:
-    """(N, O, K + 1) distances of the levels of one side from the median, rising from 0."""
+    """(N, O, K + 1) distances from the median to the levels on one side, increasing from 0."""
     K = len(BELOW)
     blocks = answers.reshape(len(answers), -1, outputs)
     side = blocks[:, K:0:-1] if below else blocks[:, K + 1 :]
@@ -75,7 +75,7 @@ def _reach(answers: Array, outputs: int, below: bool) -> Array:
 
 
 def _along(reach: Array, distance: Array) -> Array:
-    """(N, O, K + 1), (N, O) -> (N, O) the smallest z from 0 at which a side reaches so far; inf if there is none."""
+    """(N, O, K + 1), (N, O) -> (N, O) the smallest z at which a side reaches this distance; inf if there is none"""
     k = np.clip((reach < distance[..., None]).sum(axis=2), 1, len(STEPS) - 1)
     before, after = (np.take_along_axis(reach, i[..., None], axis=2)[..., 0] for i in (k - 1, k))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -86,7 +86,7 @@ def _along(reach: Array, distance: Array) -> Array:
 
 
 def _distance(reach: Array, z: Array) -> Array:
-    """(N, O, K + 1), (N, O) -> (N, O) how far a side reaches at z from 0"""
+    """(N, O, K + 1), (N, O) -> (N, O) the distance that a side reaches at z"""
     k = np.clip((z[..., None] > STEPS).sum(axis=2), 1, len(STEPS) - 1)
     before, after = (np.take_along_axis(reach, i[..., None], axis=2)[..., 0] for i in (k - 1, k))
     share = np.minimum((z - STEPS[k - 1]) / (STEPS[k] - STEPS[k - 1]), 1.0)

@@ -1,4 +1,4 @@
-"""Rows of many series, as they came in, put in order of time and joined where they share a stamp."""
+"""Sort incoming rows of many series by time, and join those with the same time stamp."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from lformer.panel import Array
 
 
 class Rows(NamedTuple):
-    """Rows of n series: those of one after those of the other, each later than the one before it."""
+    """Rows of n series: series after series, each in order of strictly increasing time."""
 
     stamps: Array  # (M,)
     values: Array  # (M, C) NaN where nothing was observed
-    owner: Array  # (M,) of which series
-    first: Array  # (n,) where the rows of each begin
-    length: Array  # (n,) how many it has
-    of: Array  # (N,) in which row each of those that came in is
+    owner: Array  # (M,) the series of each row
+    first: Array  # (n,) first row of each series
+    length: Array  # (n,) number of rows of each series
+    of: Array  # (N,) the row that each incoming row has become part of
 
 
 def in_order(owner: Array, stamps: Array, values: Array, series: int) -> tuple[Rows, Array]:
-    """Sort rows, and join those of one series and stamp.
+    """Sort rows by series and time, and join those with the same series and time stamp.
 
     Args:
-        owner: (N,) to which of the series each belongs.
+        owner: (N,) the series of each row.
         stamps: (N,).
         values: (N, C).
         series: n, each with at least one row.
 
     Returns:
-        The rows, and (N,) the order in which those given were gone through: of one stamp, as they came.
+        The rows, and (N,) the order in which the incoming rows were sorted, stable for equal time stamps.
     """
     order = np.lexsort((stamps, owner))
     owner, stamps, values = owner[order], stamps[order], values[order]
@@ -48,12 +48,12 @@ def in_order(owner: Array, stamps: Array, values: Array, series: int) -> tuple[R
 
 
 def require_once(given: Array, rows: Rows, order: Array, names: Sequence[Id], channels: Sequence[str]) -> None:
-    """Refuse a channel that came twice at one stamp of one series.
+    """Raise if a channel has two values at the same time stamp of a series.
 
     Args:
-        given: (N, C) values as they were given to `in_order`.
-        rows: what it made of them.
-        order: likewise.
+        given: (N, C) values as given to `in_order`.
+        rows: the rows it returned.
+        order: the order it returned.
         names: (n,) of the series.
         channels: (C,) names.
     """

@@ -1,7 +1,7 @@
-"""Series on their own scale: whether training series ask for it, how much each then counts, and where training begins.
+"""Series on their own scale: whether the training series need it, how they are weighted, and how training begins.
 
-A squared error in units of a series' spread serves all series alike; in units of the whole training part it would serve
-the largest few.
+A squared error in units of each series' own spread treats all series alike; in units of the whole training set, it
+would be dominated by the few largest series.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from lformer.parts import PanelPart, Targets
 from lformer.scaling import Scale
 from lformer.tasks import Task
 
-LEVELS = 0.5  # share of the variance that lies between the levels of series, from which on they differ much
-SPREADS = 0.5  # deviation of the logarithms of their spreads, likewise
-ALONE = 1.0  # the same where levels do not differ: spreads apart by the factor e
-FEW = 4  # values that say little of a spread
-WIDER = 10.0  # how far beyond the range of training a value of a larger series may lie
-SMALLEST = 0.2  # of the typical spread: steadier series count as if they had it, lest those that never change count all
-READ = 256  # series read at once
+LEVELS = 0.5  # levels differ much if they account for this share of the variance
+SPREADS = 0.5  # spreads differ much if their logarithms have this standard deviation
+ALONE = 1.0  # the same if levels do not differ: spreads that differ by a factor of e
+FEW = 4  # too few values to estimate a spread
+WIDER = 10.0  # bounds are extended on both sides by this multiple of the range of training, for larger series
+SMALLEST = 0.2  # lower bound of a spread, relative to the typical one: else series that hardly change would dominate
+READ = 256  # series per batch
 
 
 def wants_own_scale(panel: Panel, scale: Scale) -> bool:
-    """Whether the series are of very different size, in most channels: in level and in spread, or in spread by far.
+    """Whether the series differ much in size, in most channels: in level and in spread, or very much in spread alone.
 
-    Where levels differ alone, as the weights of patients do, starting from the latest value is enough.
+    If only levels differ, as the weights of patients do, starting from the latest value is enough.
     """
     panel = scale.apply(panel.compact())
     owner = np.repeat(np.arange(len(panel)), panel.lengths)
@@ -50,11 +50,11 @@ def wants_own_scale(panel: Panel, scale: Scale) -> bool:
 
 
 def differences(values: Array, owner: Array) -> tuple[float, float]:
-    """How series differ in level and in spread, from (N,) values and whose each is.
+    """How much series differ in level and in spread, from (N,) values and the series of each.
 
     Returns:
-        The share of the variance that lies between the levels of series, and the deviation of the logarithms of their
-        spreads; of both, what few values differ by by chance is taken away.
+        The share of the variance between the levels of series, and the standard deviation of the logarithms of their
+        spreads; both are corrected for chance differences between few values.
     """
     _, owner = np.unique(owner, return_inverse=True)
     count = np.bincount(owner)
@@ -73,7 +73,7 @@ def differences(values: Array, owner: Array) -> tuple[float, float]:
 
 
 def widened(scale: Scale) -> Scale:
-    """Bounds that leave larger series than those of training as they are."""
+    """The scale with wider bounds, which do not clip series larger than those of training."""
     reach = WIDER * (scale.high - scale.low)
     bounded = np.isfinite(reach)
     low, high = np.where(bounded, scale.low - reach, scale.low), np.where(bounded, scale.high + reach, scale.high)
@@ -82,13 +82,14 @@ def widened(scale: Scale) -> Scale:
 
 @torch.no_grad()
 def in_own_units(asked: Targets, series: Panel, scale: Scale, typical: torch.Tensor | None = None) -> Targets:
-    """What is asked, weighted by 1 / spread² of each series and channel, in training deviations; within its bounds.
+    """The targets, weighted by 1 / spread² of each series and channel, in standard deviations of training; clipped.
 
     Args:
-        asked: at queries.
-        series: whole ones, of which nothing is hidden, in their units: an error counts alike wherever they were cut.
+        asked: targets at queries.
+        series: the complete series with nothing hidden, in their units, so that errors are weighted alike wherever they
+            are cut.
         scale: of training.
-        typical: (C,) spread of a series; that of these series if None.
+        typical: (C,) typical spread of a series; that of these series if None.
     """
     scaled, own = scale.apply(series), OwnScale(len(series.channels))
     if typical is None:
@@ -105,7 +106,10 @@ def in_own_units(asked: Targets, series: Panel, scale: Scale, typical: torch.Ten
 
 @torch.no_grad()
 def own_sizes(model: LFormer | Ensemble, part: PanelPart, batch_size: int) -> Array:
-    """(n, C) the spread of what is shown of each series, in training deviations, as `OwnScale.deviation` tells."""
+    """(n, C) the spread of the visible values of each series, in standard deviations of training.
+
+    See `OwnScale.deviation`.
+    """
     rows = (model.models[0] if isinstance(model, Ensemble) else model).rows
     found: Array = np.empty((len(part), len(part.panel.channels)))
     for batch in part.batches(batch_size):
@@ -118,7 +122,7 @@ def own_sizes(model: LFormer | Ensemble, part: PanelPart, batch_size: int) -> Ar
 
 
 def fit_start(model: LFormer, task: Task, batches: list[IrregularBatch]) -> None:
-    """Begin training with the clock, the scales and the mixture of starts that are best for the training part."""
+    """Initialise the clock, the scales and the mixture of starting values to the best ones for the training set."""
     start = model.persistence
     if not isinstance(start, RecentMeans):
         return

@@ -1,4 +1,4 @@
-"""Values that JSON can hold, and back: each is of the type and in the range that it must be, or an error names it."""
+"""Convert values to JSON and back, checking types and ranges; errors name the invalid value."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 from lformer.panel import Array
 
 Scalar = str | bool | int | float | None
-NUMBERS = re.compile(r"[<>|](b1|i[1248]|u[1248]|f[248])")  # types of arrays, as numpy writes them
-MOST = 2**26  # characters in all entries of a text array, which all take as much room as the longest
+NUMBERS = re.compile(r"[<>|](b1|i[1248]|u[1248]|f[248])")  # types of arrays, in numpy's notation
+MOST = 2**26  # total characters of a text array, in which every entry takes as much memory as the longest
 
 # --- from JSON ---
 
 
 def fields(value: Any, name: str, keys: Iterable[str]) -> dict[str, Any]:
-    """An object with just these keys."""
+    """An object with exactly these keys."""
     if not isinstance(value, dict):
         raise ValueError(f"{name} must be an object; got {short(value)}")
     keys = list(keys)
@@ -52,7 +52,7 @@ def truth(value: Any, name: str) -> bool:
 
 
 def whole(value: Any, name: str, least: int = 0) -> int:
-    """A whole number that 64 bits can hold, and no truth value."""
+    """An integer that fits into 64 bits, and is not a boolean."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
         raise ValueError(f"{name} must be a whole number from {least}; got {short(value)}")
     return value
@@ -83,22 +83,22 @@ def scalar(value: Any, name: str) -> Scalar:
 
 
 def texts(value: Any, name: str) -> list[str]:
-    """A list of different texts."""
+    """A list of distinct strings."""
     return different([text(one, name) for one in entries(value, name)], name)
 
 
 def different(values: list[Any], name: str) -> list[Any]:
-    """Refuse a sequence that has an entry twice."""
+    """Raise if an entry occurs twice."""
     seen: set[Any] = set()
     for value in values:
         if value in seen:
-            raise ValueError(f"{name} must all be different; {short(value)} is there twice")
+            raise ValueError(f"{name} must all be different; {short(value)} occurs twice")
         seen.add(value)
     return values
 
 
 def array(value: Any, name: str) -> Array:
-    """(n,) of the type it had: numbers, truth values, text, or Python objects that are one of these."""
+    """(n,) with its original dtype: numbers, booleans, text, or Python objects of these kinds."""
     stored = fields(value, name, ("dtype", "values"))
     kind = text(stored["dtype"], f"the type of {name}")
     values = [scalar(one, name) for one in entries(stored["values"], name)]
@@ -112,7 +112,7 @@ def array(value: Any, name: str) -> Array:
         objects[:] = values
         return objects
     if not NUMBERS.fullmatch(kind):
-        raise ValueError(f"{name} has the type {short(kind)}, which no array can have")
+        raise ValueError(f"{name} has the type {short(kind)}, which is not a valid array type")
     return _numbers(values, np.dtype(kind), name)
 
 
@@ -128,7 +128,7 @@ def _numbers(values: list[Scalar], dtype: np.dtype[Any], name: str) -> Array:
 
 
 def restored(value: Any, name: str) -> Any:
-    """What `plain` was given."""
+    """The value that was given to `plain`."""
     if not isinstance(value, dict):
         return scalar(value, name)
     if "list" in value:
@@ -151,7 +151,7 @@ def restored(value: Any, name: str) -> Any:
 
 
 def plain(value: Any, name: str) -> Any:
-    """What JSON can hold and `restored` brings back: numbers, text, lists and tuples, arrays with their type, dicts."""
+    """Values for JSON that `restored` reads back: numbers, text, lists, tuples, dicts, and arrays with their dtype."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""LFormerPretrainer: what series without targets teach, for estimators that then start from it."""
+"""LFormerPretrainer: learn from series without targets, as a starting point for other estimators."""
 
 from __future__ import annotations
 
@@ -22,19 +22,21 @@ from lformer.tasks import Task
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LFormerPretrainer(LFormerEstimator):
-    """Learns from series alone: it hides some of their rows and channels, others in every epoch, and predicts them.
+    """Pre-train on series without targets, by hiding some of their rows and channels and predicting them.
 
-    Of each channel of a hidden row it predicts the value, and whether there was one: that somebody ordered a test says
-    as much as its result. What it has learned is the start of `LFormerClassifier(pretrained=...)` and others.
+    What is hidden changes in every epoch. For each channel of a hidden row, the model predicts the value and whether it
+    was observed at all, since the fact that a test was ordered is as informative as its result. Pass the fitted
+    pretrainer to other estimators, as in `LFormerClassifier(pretrained=...)`.
 
-    After `fit`, `validation_score_` is the error on hidden rows of the validation series: mean squared error of values,
-    in deviations of a channel, plus cross-entropy of presence.
+    After `fit`, `validation_score_` is the error on hidden rows of the validation series: the mean squared error of
+    values, in standard deviations of the channel, plus the cross-entropy of presence.
 
     Args:
-        hidden: share of the rows of a series to hide, about half of them one by one and in runs of neighbours.
+        hidden: share of the rows of a series to hide; about half of them are single rows, the others runs of
+            neighbouring rows.
         hidden_channels: share of the channels to hide in all rows of a series.
-        max_epochs: None takes three times as many steps as other estimators, which is worth while, as no two epochs ask
-            the same.
+        max_epochs: as in `LFormerEstimator`, but None takes three times as many steps, which pays off because what is
+            hidden changes in every epoch.
         others: see `LFormerEstimator`.
 
     Example:
@@ -50,14 +52,14 @@ class LFormerPretrainer(LFormerEstimator):
 
     hidden: float = 0.5
     hidden_channels: float = 0.15
-    _times: ClassVar[int] = 3  # no two epochs ask the same, so none is learned by heart
+    _times: ClassVar[int] = 3  # what is hidden changes in every epoch, so the model does not overfit to it
 
     @all_or_nothing
     def fit(self, X: Any, y: None = None, eval_set: Any = None) -> Self:
         """Train on series alone; `y` is ignored. `eval_set`: series to validate on instead of a share of X."""
         self._check_parameters()
         panel = self._series(X, reset=True)
-        self._is_table = False  # a table may be longer or shorter than that of `fit`: its columns are times
+        self._is_table = False  # later tables may have another number of columns: columns are times
         if len(panel.channels) < 2 and not bool((panel.lengths > 1).any()):
             raise ValueError(
                 f"none of the {len(panel)} series has a second row or channel, so there is nothing to hide and to "
@@ -67,7 +69,7 @@ class LFormerPretrainer(LFormerEstimator):
         return self._fit(panel, _nothing(panel), tasks.pretrain(2 * len(panel.channels)))
 
     def score(self, X: Any, y: None = None) -> float:
-        """Minus the mean squared error of values of X that are hidden for it, in units of each channel's deviation."""
+        """Negative mean squared error of hidden values of X, in units of the standard deviation of each channel."""
         check_is_fitted(self, "model_")
         panel = _bounded(self.features_.match(self._series(X)), scale_of(self.model_))
         part = self._hiding(self._part(panel, _nothing(panel)))
@@ -77,7 +79,7 @@ class LFormerPretrainer(LFormerEstimator):
     def _prepare(
         self, panel: Panel, targets: Targets, task: Task, scale: Scale, seed: int
     ) -> tuple[Panel, Targets, Task]:
-        """Wild values at their bounds, as the model reads them; errors count in deviations of a channel."""
+        """Clip extreme values, as the model reads them; errors are measured in standard deviations of the channel."""
         C, observed = len(panel.channels), 1.0
         if panel.observed is not None:
             observed = float(panel.observed[panel.rows()].mean())
@@ -105,11 +107,12 @@ class LFormerPretrainer(LFormerEstimator):
 
 
 def pretrain(*series: Any, **parameters: Any) -> LFormerPretrainer:
-    """A fitted `LFormerPretrainer`.
+    """Fit an `LFormerPretrainer` to series from one or several sources.
 
     Args:
-        series: as `fit` takes them, of one or several sources, such as those with a target and those without. Channels
-            and unit of time are those of the first; a channel that the others lack is unobserved there.
+        series: one or several sets of series, as `fit` takes them, such as those with a target and those without.
+            Channels and unit of time are those of the first; a channel that is missing in the others is unobserved
+            there.
         parameters: see `LFormerPretrainer`.
 
     Example:
@@ -126,12 +129,12 @@ def pretrain(*series: Any, **parameters: Any) -> LFormerPretrainer:
 
 
 def _nothing(panel: Panel) -> Targets:
-    """Targets for those who take theirs from the series."""
+    """Placeholder targets for tasks whose targets are the series themselves."""
     return Targets(values=np.zeros((len(panel), 1), np.float32), at="series")
 
 
 def _bounded(panel: Panel, scale: Scale) -> Panel:
-    """Compact, in the units of the channels, wild values at their bounds."""
+    """The compacted panel in the units of its channels, with extreme values clipped."""
     panel = panel.compact()
     values = panel.values if panel.scale == 1.0 else (panel.values * panel.scale).astype(np.float32)
     values = np.clip(values, scale.low.astype(np.float64), scale.high.astype(np.float64)).astype(values.dtype)

@@ -1,4 +1,4 @@
-"""Times at which values are wanted, and the rows that stand for them: read, checked, put into the frame of a panel."""
+"""Query times, and the rows that represent them: read, checked, and converted to the time frame of a panel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lformer.parts import PanelPart, Targets
 
 
 def informed(panel: Panel, every: bool = False) -> Panel:
-    """The panel without rows in which nothing was observed; `every` series must then have one left."""
+    """The panel without rows in which nothing was observed; with `every`, raise if a series then has no row left."""
     panel = panel.compact()
     if panel.observed is not None:
         empty: Array = ~np.any(panel.observed, axis=1)
@@ -26,13 +26,13 @@ def informed(panel: Panel, every: bool = False) -> Panel:
     if len(lost) == len(panel) or (every and lost):
         raise ValueError(
             f"{len(lost)} of {len(panel)} series have no observed value, among them {lost[:5]}; their values cannot "
-            "be told. Drop them."
+            "be predicted. Drop them."
         )
     return panel
 
 
 def last_times(panel: Panel) -> Array:
-    """(n,) of `times`, that of the last row of each series; 0 if it has none."""
+    """(n,) time of the last row of each series, as in `times`; 0 if it has none."""
     last = np.zeros(len(panel))
     filled = panel.lengths > 0
     last[filled] = panel.times[(panel.first + panel.lengths - 1)[filled]]
@@ -40,7 +40,7 @@ def last_times(panel: Panel) -> Array:
 
 
 def clocks(panel: Panel, query_times: Any, calendar: Calendar) -> list[Array]:
-    """(Q_i,) float64 of each series, in the frame of `panel.times`."""
+    """(Q_i,) float64 query times of each series, in the time frame of `panel.times`."""
     if query_times is None:
         raise ValueError(
             "query_times is missing: give the times at which values are wanted, (Q,) for all series or a list of "
@@ -59,7 +59,7 @@ def clocks(panel: Panel, query_times: Any, calendar: Calendar) -> list[Array]:
 
 
 def _clock(query_times: Any, origin: Any, panel: Panel, calendar: Calendar, name: str) -> Array:
-    """(Q,) float64 from `origin` to each stamp, negative before it."""
+    """(Q,) float64 time from `origin` to each query time, negative before it."""
     if not len(query_times):
         return np.zeros(0)
     stamps = as_stamps(query_times, name)
@@ -73,17 +73,17 @@ def _clock(query_times: Any, origin: Any, panel: Panel, calendar: Calendar, name
     zone = zone_of(query_times)
     if calendar.periods:
         require_dates(stamps.dtype.kind, zone, calendar.zone, name)
-    if (zone is None) != (panel.zone is None):  # an instant and a time on some wall have no interval
+    if (zone is None) != (panel.zone is None):  # an instant and a local time have no difference
         has, wants = (f"are in the time zone {one}" if one else "have no time zone" for one in (zone, panel.zone))
         raise ValueError(f"{name} {has}, but the times of X {wants}. Give both with a zone, or both without.")
     return elapsed(stamps, np.asarray(origin), panel.unit)
 
 
 def only(targets: Targets, wanted: Array) -> Targets:
-    """Some of the queries, (M,) bool."""
+    """Select queries, (M,) bool."""
     assert targets.first is not None
     assert targets.lengths is not None
-    before = np.concatenate([[0], np.cumsum(wanted)])  # wanted queries before each one
+    before = np.concatenate([[0], np.cumsum(wanted)])  # number of selected queries before each one
     first, ends = before[targets.first], before[targets.first + targets.lengths]
     flat = {name: getattr(targets, name) for name in ("values", "observed", "given", "times")}
     kept = {name: array[wanted] for name, array in flat.items() if array is not None}
@@ -91,7 +91,7 @@ def only(targets: Targets, wanted: Array) -> Targets:
 
 
 def values_at(part: PanelPart, y: Any) -> Array:
-    """(M, C) of all queries, from (Q_i, C) of each series, or (Q_i,) of one channel."""
+    """(M, C) values at all queries, from (Q_i, C) per series, or (Q_i,) for a single channel."""
     lengths, C = part.targets.lengths, len(part.panel.channels)
     assert lengths is not None
     tables = [np.asarray(one, np.float64) for one in y]

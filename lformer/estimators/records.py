@@ -1,6 +1,6 @@
-"""What interpolator and forecaster share: the values of a series at times that were not observed.
+"""What interpolator and forecaster share: predicting the values of a series at query times.
 
-Both hide rows they know from copies of the training series, and learn to predict their values from what is left.
+Both hide rows of copies of the training series, and learn to predict the hidden values from the remaining rows.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from lformer.tasks import Task
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RecordEstimator(IntervalEstimator):
-    """What the two share: copies with hidden rows in training, queries in prediction."""
+    """Base class of the interpolator and the forecaster: copies with hidden rows in training, queries in prediction."""
 
     n_copies: int = 4
     persistence: bool = True
     series_scale: bool | Literal["auto"] = "auto"
     dropout: float | Literal["auto"] = 0.1
     weight_decay: float = 0.1
-    clock: bool | Literal["auto"] = False  # what is asked lies beyond it
+    clock: bool | Literal["auto"] = False  # queries may lie beyond its range
     _task_name: ClassVar[str]
-    # Whether series are on their own scale, as the last `fit` found out; not saved.
+    # Whether the last `fit` put series on their own scale; not saved.
     _own: bool = field(default=False, init=False)
 
     @all_or_nothing
@@ -56,14 +56,14 @@ class RecordEstimator(IntervalEstimator):
 
         Args:
             X: the series.
-            y: nothing.
-            eval_set: series to choose the epoch by, instead of a share of X: then all of X is trained on.
-            groups: (n,) the subject of each series, if some have several; whole subjects are then held out.
+            y: ignored.
+            eval_set: series on which to select the epoch; all of X is then used for training.
+            groups: (n,) the subject of each series, if some subjects have several; whole subjects are then held out.
         """
         self._check_parameters()
         panel = self._series(X, reset=True)
         whose = series_groups(groups, panel, isinstance(X, Panel))
-        self._is_table = False  # a table may be longer or shorter than that of `fit`: its columns are times
+        self._is_table = False  # later tables may have another number of columns: columns are times
         panel = self._with_validation(self._asked(panel), eval_set)
         if len(panel) < max(2, self._held + 1):
             raise ValueError(
@@ -78,51 +78,57 @@ class RecordEstimator(IntervalEstimator):
         return self._fit(copies, nothing, task, groups=whose)
 
     def predict(self, X: Any, query_times: Any = None, return_std: bool = False) -> Any:
-        """The values at the times asked for: means, or medians of quantiles.
+        """Predict values at the query times: means, or medians of quantiles.
 
         Args:
             X: the series.
-            query_times: (Q,) for all series, or a list of (Q_i,), one per series; stamps as those of X, in any order.
-            return_std: also return the deviations, in a list of its own; needs uncertainty="gaussian".
+            query_times: (Q,) for all series, or a list of (Q_i,), one per series; of the same kind as the times of X,
+                in any order.
+            return_std: whether to also return the standard deviations, as a second list; requires
+                uncertainty="gaussian".
 
         Returns:
-            (Q_i, C) of each series in the order of its query times, channels in their units and the order of training.
+            A list of (Q_i, C), in the order of the query times, with channels in their units and in the order of
+            training.
         """
         told = self._told(self._queries(X, query_times))
         return (self._point(told), self._deviation(told)) if return_std else self._point(told)
 
     def predict_quantiles(self, X: Any, query_times: Any = None, q: Any = (0.05, 0.5, 0.95)) -> list[Array]:
-        """(Q_i, C, J) of each series for shares q (J,), (Q_i, C) for a single one; needs `uncertainty`.
+        """Predicted quantiles: a list of (Q_i, C, J) for levels q (J,), (Q_i, C) for a single one.
 
-        They are what the model thinks, and promise nothing; `predict_interval` covers as often as it says.
+        Requires `uncertainty`. These are the model's own estimates, without a guarantee; `predict_interval` has
+        guaranteed coverage.
         """
         found: list[Array] = self._quantiles(self._told(self._queries(X, query_times)), q)
         return found
 
     def predict_interval(self, X: Any, query_times: Any = None, coverage: float = 0.9) -> list[Array]:
-        """(Q_i, C, 2) of each series, lower and upper ends, after `calibrate`.
+        """Prediction intervals: a list of (Q_i, C, 2), lower and upper ends; requires `calibrate`.
 
-        Of a new series like those of `calibrate`, asked in the same way, the value of a channel at a time drawn from
-        those asked for lies inside with this probability at least. This is an average over series and times, for each
-        channel, not for all times of a series at once. Intervals of forecasts are calibrated in bins of the time since
-        the last row, so they may widen with it; those of series on their own scale go with the spread of the series.
+        For a new series from the same distribution as those of `calibrate`, with queries of the same kind, the value of
+        a channel at a randomly drawn query time lies inside its interval with at least this probability. This is an
+        average over series and times, for each channel; it does not hold for all times of a series at once. Intervals
+        of forecasts are calibrated in bins of the time since the last row, so they may widen with it; for series on
+        their own scale, they are proportional to the spread of the series.
         """
         found: list[Array] = self._interval(self._told(self._queries(X, query_times)), coverage)
         return found
 
     def calibrate(self, X: Any, y: Any = None, query_times: Any = None, groups: Any = None) -> Self:
-        """Learn how wide intervals must be, from series that training has not seen.
+        """Calibrate the width of prediction intervals on series not used in training.
 
         Args:
-            X: the series. Alone, rows of them are hidden and asked for as in `score`.
-            y: (Q_i, C) values of each series at the query times, NaN where there is none, if you ask otherwise than
-                `score` does; X are then the rows that are known when you ask.
-            query_times: as in `predict`, together with y.
-            groups: (n,) the subject of each series, if some have several; it is then subjects that count.
+            X: the series. Without y, some of their rows are hidden and predicted, as in `score`.
+            y: (Q_i, C) values of each series at the query times, NaN where there is none. Give them if your queries
+                differ from those of `score`; X are then the rows known at prediction time.
+            query_times: as in `predict`; required with y.
+            groups: (n,) the subject of each series, if some subjects have several. Subjects are then the unit of
+                calibration.
         """
         check_is_fitted(self, "model_")
         if (y is None) != (query_times is None):
-            raise ValueError("y and query_times go together: the values at the times asked for. Give both, or neither.")
+            raise ValueError("y holds the values at query_times: give both, or neither.")
         if y is None:
             part, truth, used = self._with_unseen_values(X)
             groups = None if groups is None else np.asarray(groups)[used]
@@ -157,7 +163,7 @@ class RecordEstimator(IntervalEstimator):
         return [f"channel {name!r}" for name in self.features_.channels]
 
     def _queries(self, X: Any, query_times: Any) -> PanelPart:
-        """Series and the times asked for, as something to be answered."""
+        """Series and query times, as a data set for prediction."""
         check_is_fitted(self, "model_")
         panel = informed(self.features_.match(self._series(X)), every=True)
         asked = clocks(panel, query_times, self.features_.marks)
@@ -173,7 +179,7 @@ class RecordEstimator(IntervalEstimator):
         return self._part(panel, targets)
 
     def score(self, X: Any, y: None = None) -> float:
-        """Minus the mean squared error on rows of X that are hidden for it, in units of each channel's deviation.
+        """Negative mean squared error on hidden rows of X, in units of the standard deviation of each channel.
 
         For series on their own scale, in units of the spread of each series.
         """
@@ -183,18 +189,19 @@ class RecordEstimator(IntervalEstimator):
             return -evaluate(model, self.task_, part, self.batch_size)[self._scored()]
 
     def _scored(self) -> str:
-        """The metric of `score` and `compare`, which is of points whatever the model says beside them."""
+        """The metric of `score` and `compare`, which evaluates point predictions whatever `uncertainty` is."""
         return "mse_own" if self.model_.config.series_scale else "mse_unseen"
 
     def baseline_score(self, X: Any, y: None = None) -> float:
-        """What `score` would be with the best of the simple rules that `compare` knows."""
+        """The score of the best baseline in `compare`."""
         return max(score for name, score in self.compare(X).items() if name != type(self).__name__)
 
     def compare(self, X: Any) -> dict[str, float]:
-        """The score of the model and of simple rules, all on the same hidden rows of X.
+        """The scores of the model and of simple baselines, all on the same hidden rows of X.
 
-        Rules are the latest value and the mean so far of a channel and, to interpolate, the line between neighbours;
-        after `fit` also least squares on latest value, mean and age. A model that was loaded has no least squares.
+        The baselines are the latest value and the mean so far of a channel, and for interpolation also linear
+        interpolation. After `fit` they include least squares on latest value, mean and age; a loaded model does not
+        have it.
         """
         check_is_fitted(self, "model_")
         part = self._with_hidden_rows(X)
@@ -203,7 +210,7 @@ class RecordEstimator(IntervalEstimator):
         part, task = in_deviations(part, self.task_, scale_of(self.model_))
         rules = {name: naive(name, task.outputs, task) for name in RULES[task.name]}
         for rule in rules.values():
-            rule.set_mean(torch.zeros(task.outputs))  # in deviations, the mean of training is 0
+            rule.set_mean(torch.zeros(task.outputs))  # in standardised units, the mean of training is 0
         if (fitted := getattr(self, "_naive", None)) is not None:
             rules = fitted.rules
         return scores | {
@@ -211,7 +218,7 @@ class RecordEstimator(IntervalEstimator):
         }
 
     def _with_hidden_rows(self, X: Any) -> PanelPart:
-        """Series of X with some of their rows hidden, always the same ones, and asked for."""
+        """Series of X with some of their rows hidden as queries, always the same ones."""
         (panel, _), scale = self._with_rows_to_hide(X), scale_of(self.model_)
         shown, asked = self._hide(panel, scale, seed=0, copies=1)
         if self.model_.config.series_scale:
@@ -219,7 +226,7 @@ class RecordEstimator(IntervalEstimator):
         return self._part(shown, asked)
 
     def _with_unseen_values(self, X: Any) -> tuple[PanelPart, Array, Array]:
-        """The same, and the values (M, C) as they are, also wild ones, NaN where there is none or it is shown.
+        """The same, with the hidden values (M, C) unclipped, NaN where there is none or it is visible.
 
         Also (n,) bool, the series of X that have rows to hide.
         """
@@ -232,7 +239,7 @@ class RecordEstimator(IntervalEstimator):
         return self._part(shown, targets), np.where(known, targets.values.astype(np.float64), np.nan), used
 
     def _with_rows_to_hide(self, X: Any) -> tuple[Panel, Array]:
-        """The series of X that have rows to hide, and which they are, (n,) bool."""
+        """The series of X that have rows to hide, and (n,) bool which those are."""
         panel = informed(self.features_.match(self._series(X)))
         used = self._usable(panel)
         if not used.any():
@@ -246,26 +253,26 @@ class RecordEstimator(IntervalEstimator):
 
     @abstractmethod
     def _usable(self, panel: Panel) -> Array:
-        """(n,) bool, the series that have a row to hide and one to keep."""
+        """(n,) bool, the series with at least one row to hide and one to keep."""
 
     @abstractmethod
     def _masks(self, panel: Panel, seed: int, copies: int) -> tuple[Array, Array]:
-        """(N,) bool twice: rows that are hidden, and rows that are asked for."""
+        """(N,) bool twice: the hidden rows, and the rows that are targets."""
 
     def _check_queries(self, panel: Panel, asked: list[Array]) -> None:
-        """Refuse times at which the model cannot answer."""
+        """Raise for times at which the model cannot predict."""
         last = last_times(panel)
         earliest = np.array([clock.min() if len(clock) else np.inf for clock in asked])
         latest = np.array([clock.max() if len(clock) else end for clock, end in zip(asked, last, strict=True)])
         self._check_asked(panel.ids.tolist(), last, earliest, latest, panel.unit)
 
     def _check_asked(self, names: Sequence[Any], last: Array, earliest: Array, latest: Array, unit: str) -> None:
-        """Refuse times at which the model cannot answer.
+        """Raise for times at which the model cannot predict.
 
         Args:
             names: (n,) of the series.
-            last: (n,) time of the last row of each.
-            earliest, latest: (n,) times asked for.
+            last: (n,) time of the last row of each series.
+            earliest, latest: (n,) first and last query time of each series.
             unit: of all these.
         """
 
@@ -276,9 +283,9 @@ class RecordEstimator(IntervalEstimator):
     def _prepare(
         self, panel: Panel, targets: Targets, task: Task, scale: Scale, seed: int
     ) -> tuple[Panel, Targets, Task]:
-        """Rows that stay, and the values of those that are asked for.
+        """The remaining rows, and the values of the target rows.
 
-        Errors count in deviations of a channel; of series on their own scale, in their spreads.
+        Errors are measured in standard deviations of the channel; for series on their own scale, in their spreads.
         """
         panel = panel.compact()
         shown, asked = self._hide(panel, scale, seed, self.n_copies)
@@ -287,16 +294,16 @@ class RecordEstimator(IntervalEstimator):
         return shown, asked, replace(task, shift=scale.shift.tolist(), scale=scale.scale.tolist())
 
     def _scale(self, train: Panel) -> Scale:
-        """With wider bounds for series on their own scale, which is decided here."""
+        """Also decides whether series are on their own scale, which needs wider bounds."""
         scale = super()._scale(train)
         self._own = bool(self.series_scale)
         if self.series_scale == "auto":
-            dated = bool(self.features_.marks.periods)  # then each series has a season of its own
+            dated = bool(self.features_.marks.periods)  # with calendar features, each series has its own season
             self._own = not self.streaming and (dated or wants_own_scale(train, scale))
         return widened(scale) if self._own else scale
 
     def _hide(self, panel: Panel, scale: Scale, seed: int, copies: int) -> tuple[Panel, Targets]:
-        """Rows that stay, and the values that are asked for, wild ones at their bounds as among the inputs."""
+        """The remaining rows, and the values of the targets, clipped like the inputs."""
         hidden, asked = self._masks(panel, seed, copies)
         shown, targets = hide(panel, hidden, "query")
         return shown, only(replace(targets, values=np.clip(targets.values, scale.low, scale.high)), asked)
@@ -306,7 +313,7 @@ class RecordEstimator(IntervalEstimator):
 
     def _config(self, task: Task) -> LFormerConfig:
         kind: PersistenceKind = "none"
-        if self.persistence:  # the line, or a wave, where the future may be read
+        if self.persistence:  # linear interpolation or a wave, if later rows may be read
             kind = "recent" if self._own else "latest"
             if self._task_name == "interpolate" and not self.streaming:
                 kind = "wave"
@@ -315,7 +322,7 @@ class RecordEstimator(IntervalEstimator):
     def _split(
         self, n: int, seed: int, classes: Array | None = None, whose: Array | None = None
     ) -> tuple[Array, Array]:
-        """All copies of a series go to the same side."""
+        """Keep all copies of a series on the same side of the split."""
         series = n // self.n_copies
         train, held = super()._split(series, seed, classes, None if whose is None else whose[:series])
         shifts = series * np.arange(self.n_copies)[:, None]
@@ -336,12 +343,12 @@ class RecordEstimator(IntervalEstimator):
 
 
 def record_task(name: str, channels: int) -> Task:
-    """Trained on all that is asked, selected by what was hidden."""
+    """The task of an interpolator or forecaster: the loss is on all targets, the epoch is selected on hidden values."""
     return replace(tasks.records(name, channels, "query"), monitor="mse_unseen")
 
 
 def typical_spread(model: LFormer | Ensemble) -> Tensor:
-    """(C,) of a series, as a model on their own scale holds it."""
+    """(C,) typical spread of a series, as stored in a model with series on their own scale."""
     own = (model.models[0] if isinstance(model, Ensemble) else model).rows.own
     assert own is not None
     return own.typical

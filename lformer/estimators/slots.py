@@ -1,7 +1,7 @@
-"""Slots: where many series stand, side by side in a few arrays that grow; Python keeps nothing of each but its id.
+"""Slots hold the states of many series in a few arrays that grow; Python objects store only the id of each.
 
-Of each series the states after its latest rows are kept in a ring, with these rows: so many of them can be taken back.
-A slot that was freed is the next one's.
+For each series, a ring buffer keeps its latest rows and the states after them, so that this many rows can be undone.
+Freed slots are reused.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from lformer.nn.lformer import LFormer, State
 from lformer.nn.states import each, put, room, take
 from lformer.panel import Array
 
-FEWEST = 16  # slots of more than one series
+FEWEST = 16  # minimum number of slots for more than one series
 
 
 class Slots:
-    """States, latest rows and answers of some series of one model.
+    """States, latest rows and outputs of some series, for one model.
 
     Args:
-        model: whose states these are.
+        model: the model.
         channels: C.
-        memory: rows that can be taken back.
-        statics: S, numbers of static covariates.
-        slots: how many to begin with.
+        memory: number of rows that can be undone.
+        statics: S, number of static covariates.
+        slots: initial number of slots.
     """
 
     def __init__(self, model: LFormer | Ensemble, channels: int, memory: int, statics: int, slots: int = 0) -> None:
@@ -42,9 +42,9 @@ class Slots:
         self.size = 0
         blank = np.zeros(0)
         self.count = blank.astype(np.int64)  # (n,) rows so far
-        self.kept = blank.astype(np.int64)  # (n,) of them in the ring
-        self.origin = blank  # (n,) stamp of the first row
-        self.stamps = blank.reshape(0, self.ring)  # (n, R) of the rows in the ring; row i of a series stands at i % R
+        self.kept = blank.astype(np.int64)  # (n,) of them in the ring buffer
+        self.origin = blank  # (n,) time stamp of the first row
+        self.stamps = blank.reshape(0, self.ring)  # (n, R) in the ring buffer; row i of a series is at i % R
         self.values = np.zeros((0, self.ring, channels))
         self.static = torch.zeros(0, statics)
         self.outputs = torch.zeros(0, model.config.numbers)  # (n, O) after the last row; O is `config.numbers`
@@ -53,12 +53,12 @@ class Slots:
             self._grow(slots)
 
     def find(self, names: Sequence[Id]) -> Array:
-        """(N,) slots, -1 for a series that is new."""
+        """(N,) slots, -1 for new series."""
         place = self.place
         return np.fromiter((place.get(name, -1) for name in names), np.int64, len(names))
 
     def claim(self, count: int) -> Array:
-        """(count,) slots for new series; nobody else gets them."""
+        """(count,) slots for new series, reserved for the caller."""
         if count > len(self.free):
             self._grow(max(2 * self.size, self.size + count - len(self.free), FEWEST))
         taken = self.free[len(self.free) - count :][::-1]
@@ -66,15 +66,15 @@ class Slots:
         return np.array(taken, np.int64)
 
     def give_back(self, slots: Array) -> None:
-        """Slots that may be claimed again."""
+        """Free slots."""
         self.free += slots.tolist()[::-1]
 
     def forget(self, names: Sequence[Id]) -> None:
-        """These series have never been."""
+        """Remove these series."""
         self.give_back(np.array([self.place.pop(name) for name in names], np.int64))
 
     def keep_time(self, clock: Clock) -> None:
-        """Stamps are of this kind from now on, which holds those before, too."""
+        """Store time stamps in this type from now on; it must represent the stored ones exactly."""
         if self.clock is None or clock.dtype != self.stamps.dtype:
             before = self.stamps if self.place else np.zeros_like(self.stamps)
             changed = before.astype(clock.dtype)
@@ -87,15 +87,15 @@ class Slots:
         self.clock = clock
 
     def ages(self, slots: Array) -> Array:
-        """(B, R) places in the ring, the latest row first."""
+        """(B, R) positions in the ring buffer, the latest row first."""
         return (self.count[slots, None] - 1 - np.arange(self.ring)) % self.ring
 
     def latest(self, slots: Array) -> Array:
-        """(B,) stamps of the last rows."""
+        """(B,) time stamps of the last rows."""
         return self.stamps[slots, (self.count[slots] - 1) % self.ring]
 
     def later(self, slots: Array, moments: Array, equal: bool) -> Array:
-        """(B,) how many of the rows that are kept are later than a moment, or also `equal` to it."""
+        """(B,) number of kept rows that are later than a time, or also `equal` to it."""
         ages = self.ages(slots)
         then = self.stamps[slots[:, None], ages]
         after = then >= moments[:, None] if equal else then > moments[:, None]
@@ -106,7 +106,7 @@ class Slots:
         return (back < self.kept[slots]) | (back == self.count[slots])
 
     def before(self, slots: Array, rows: Array) -> Any:
-        """The states of series after their first `rows` (B,) rows, with their covariates; copies."""
+        """Copies of the states of series after their first `rows` (B,) rows, with their static covariates."""
         at = torch.from_numpy(slots * self.ring + (rows - 1) % self.ring)
         state = take(self.states, at)
         if not rows.all():
@@ -115,7 +115,7 @@ class Slots:
         return dressed(state, self.static[torch.from_numpy(slots)] if self.static.shape[1] else None)
 
     def copy(self) -> Self:
-        """The same, which goes on by itself."""
+        """An independent copy."""
         other = copy(self)
         other.place, other.free = dict(self.place), list(self.free)
         for name in ("count", "kept", "origin", "stamps", "values"):
@@ -137,7 +137,7 @@ class Slots:
 
 
 def dressed(state: Any, static: Tensor | None) -> Any:
-    """The state of a model, or those of an ensemble, with these covariates."""
+    """The state of a model, or the states of an ensemble, with these static covariates."""
     if isinstance(state, State):
         return state._replace(static=static)
     return tuple(one._replace(static=static) for one in state)

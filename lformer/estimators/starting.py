@@ -1,4 +1,4 @@
-"""The weights of a model from those of another one that was trained before on something else."""
+"""Initialise a model with the weights of a pre-trained one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from lformer.nn import LFormer
 
-NEW = ("head.", "pool.", "persistence.", "summaries.", "trees.")  # what another kind of answer needs of its own
+NEW = ("head.", "pool.", "persistence.", "summaries.", "trees.")  # parts that are specific to the task
 FREE = (
     "outputs",
     "distribution",
@@ -21,18 +21,18 @@ FREE = (
     "waves",
     "dropout",
     "backend",
-)  # in what the two models may differ
-NAMES = {"causal": "streaming"}  # as the parameter of an estimator is called
+)  # settings in which the two models may differ
+NAMES = {"causal": "streaming"}  # name of the estimator's parameter
 
 
 @torch.no_grad()
 def start_from(model: LFormer, trained: Sequence[LFormer], member: int = 0) -> None:
-    """Give a model the row encoder with its scales and clock, the embedder and the mixers of a trained one.
+    """Copy the row encoder with its scales and clock, the embedder and the mixers of a trained model.
 
     Args:
-        model: gets them; its head stays new.
+        model: receives them; its head is left as it is.
         trained: one model, or the members of an ensemble.
-        member: which of several to start from; counted again from the first if there are fewer.
+        member: index of the member to copy from, modulo their number.
     """
     given = trained[member % len(trained)]
     has, needs = asdict(given.config), asdict(model.config)
@@ -40,8 +40,8 @@ def start_from(model: LFormer, trained: Sequence[LFormer], member: int = 0) -> N
     if wrong:
         name = wrong[0]
         raise ValueError(
-            f"the pretrained model has {NAMES.get(name, name)}={has[name]}, and {needs[name]} is asked for. Give both "
-            "the same, or pre-train again."
+            f"the pretrained model has {NAMES.get(name, name)}={has[name]}, but this estimator has {needs[name]}. Use "
+            "the same value for both, or pre-train again."
         )
     parts = {key: weight for key, weight in given.state_dict().items() if not key.startswith(NEW)}
     model.load_state_dict({**model.state_dict(), **parts})

@@ -1,4 +1,4 @@
-"""A fitted estimator on a series that is still coming in: an answer after every observation, at a constant cost."""
+"""Predictions for one series that is still coming in: after every observation, at a constant cost."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 class Stream:
-    """One series, row by row. Made by `estimator.stream()`; after every row the answer is that of `predict` so far.
+    """A stream for one series, row by row, opened by `estimator.stream()`.
 
-    `Streams` of a single series: nothing is kept but the state of the model, so a row costs the same after a million
-    others. Rows are worked on by the CPU, with products to the last digit of float32: where `predict` uses a GPU, the
-    two agree as far as TF32 does. A stream goes on with the model it was opened with, even if the estimator is fitted
-    again.
+    After every row the prediction is that of `predict` on the series so far. Only the state of the model is kept, so a
+    row costs the same even after a million others. A stream is `Streams` of a single series and runs on the CPU in full
+    float32 precision; where `predict` uses a GPU, the two agree up to the rounding of TF32. The stream keeps the model
+    it was opened with, even if the estimator is fitted again.
 
     Args:
         estimator: fitted with `streaming=True`.
-        static: the covariates of the series, if training had any.
+        static: the static covariates of the series, if the model was trained with any.
         late, memory: see `Streams`.
 
     Example:
@@ -50,20 +50,21 @@ class Stream:
     ) -> None:
         self._streams = Streams(estimator, late, memory, slots=1)
         self._static = None if static is None else {name: [value] for name, value in static.items()}
-        self._streams.reader.static(self._static, [ALONE], [0])  # is anything missing?
+        self._streams.reader.static(self._static, [ALONE], [0])  # raises if a covariate is missing
 
     def update(self, time: Any, values: Any) -> Any:
-        """Take one observation and answer for the series so far, or for this row.
+        """Add one observation and return the prediction for the series so far, or for this row.
 
         Args:
-            time: its stamp, of the kind that training had: a number, or a date or duration of Python, numpy or pandas.
-                Dates all have a time zone, or none has. Values at the same stamp join its row, and the answer is given
-                again; what becomes of an earlier one, `late` says.
-            values: (C,) in the order of the channels in training, NaN where nothing was observed; or channel -> value.
+            time: its time stamp, of the same kind as in training: a number, or a date or duration from Python, numpy or
+                pandas. Either all dates have a time zone or none has. Values with the time stamp of an existing row
+                join that row, and the prediction is made again; `late` determines what happens to an earlier time
+                stamp.
+            values: (C,) in the order of the channels in training, NaN where nothing was observed; or a dict by channel.
 
         Returns:
-            (classes,) probabilities in the order of `classes_`, or the number, or (K,) numbers, as `predict` gives;
-            None from those that interpolate or forecast.
+            (classes,) class probabilities in the order of `classes_`, or a number or (K,) numbers, as in `predict`;
+            None for interpolators and forecasters.
         """
         if isinstance(values, Mapping):
             row: Any = {name: [value] for name, value in values.items()}
@@ -73,23 +74,23 @@ class Stream:
         return None if told is None else told[0]
 
     def predict_at(self, time: Any) -> Any:
-        """What the model says at a moment between observations, see `Streams.predict_at`; nothing changes by it."""
+        """Predict at a time between observations, see `Streams.predict_at`; the stream does not change."""
         if not len(self._streams):
-            raise ValueError("the stream had no row yet, so there is nothing to tell from.")
+            raise ValueError("the stream has had no row yet, so there is nothing to predict from.")
         return self._streams.predict_at([ALONE], [time])[0]
 
     @property
     def rows(self) -> int:
-        """How many rows there were so far; what came at one stamp is one row."""
+        """Number of rows so far; observations at the same time stamp are one row."""
         return int(self._streams.rows().sum())
 
     @property
     def dropped(self) -> int:
-        """How many observations came too late and were dropped."""
+        """Number of observations that were dropped because they came too late."""
         return self._streams.dropped
 
     def copy(self) -> Self:
-        """A stream that goes on from here on its own."""
+        """An independent copy, which continues from here."""
         other = copy(self)
         other._streams = self._streams.copy()
         return other

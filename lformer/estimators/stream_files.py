@@ -1,9 +1,9 @@
-"""Streams on disk: all series as they stand in one sealed file, numbers and text alone, no pickle.
+"""Streams on disk: the state of all series in one sealed file, made of numbers and text only, without pickle.
 
 64 bytes   the seal of the rest, see `lformer.sealed`
 8 bytes    length of the description
-JSON       what was saved, by which model, and name, type and shape of each array
-arrays     one after the other, of each series its latest rows and the states after them, the latest first
+JSON       what was saved, by which model, and the name, type and shape of each array
+arrays     one after the other: the latest rows of each series and the states after them, the latest first
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PARTS = ("format", "version", "model", "ids", "stamps", "zone", "dropped", "arra
 
 
 def save(streams: Streams, folder: str | Path) -> None:
-    """Write all series of some streams, whole or not at all; a file that is there already is replaced."""
+    """Save all series of some streams atomically; an existing file is replaced."""
     slots = streams.slots
     used = np.array(list(slots.place.values()), np.int64)
     arrays = _of_series(slots, used) | _of_rows(slots, used)
@@ -64,7 +64,7 @@ def save(streams: Streams, folder: str | Path) -> None:
 
 
 def load(streams: Streams, folder: str | Path) -> None:
-    """Let streams go on from what was saved; if that cannot be, they stay as they are."""
+    """Restore streams from a file; if that fails, they are left unchanged."""
     path = Path(folder) / FILE
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; expected a folder into which streams were saved.")
@@ -74,8 +74,8 @@ def load(streams: Streams, folder: str | Path) -> None:
         about = _described(stream, path)
         if about["model"] != fingerprint(streams.estimator):
             raise ValueError(
-                f"{path} holds streams of another model: the states of one mean nothing to another. Open streams of "
-                "the model that saved them, or start anew."
+                f"{path} holds streams of another model, whose states cannot be used. Open streams of the model that "
+                "saved them, or start anew."
             )
         try:
             slots = _restored(streams.slots, about, stream)
@@ -85,7 +85,7 @@ def load(streams: Streams, folder: str | Path) -> None:
 
 
 def fingerprint(estimator: LFormerEstimator) -> str:
-    """What the states depend on: weights, shape, channels, clock and scales of a model; SHA-256."""
+    """SHA-256 of everything the states depend on: weights, shape, channels, clock and scales of a model."""
     model, features = estimator.model_, estimator.features_
     about = {
         "class": type(estimator).__name__,
@@ -108,7 +108,7 @@ def _scales(estimator: LFormerEstimator) -> list[list[float]]:
 
 
 def _of_series(slots: Slots, used: Array) -> dict[str, Array]:
-    """(n, ...) what is kept of the series in these slots."""
+    """(n, ...) data of the series in these slots."""
     index = torch.from_numpy(used)
     return {
         "count": slots.count[used],
@@ -120,7 +120,7 @@ def _of_series(slots: Slots, used: Array) -> dict[str, Array]:
 
 
 def _of_rows(slots: Slots, used: Array) -> dict[str, Array]:
-    """(n, R, ...) what is kept of their latest rows, the last one first."""
+    """(n, R, ...) data of their latest rows, the last one first."""
     ages = slots.ages(used)
     found = {"rows": _ticks(slots.stamps[used[:, None], ages]), "values": slots.values[used[:, None], ages]}
     flat = torch.from_numpy((used[:, None] * slots.ring + ages).ravel())
@@ -130,12 +130,12 @@ def _of_rows(slots: Slots, used: Array) -> dict[str, Array]:
 
 
 def _ticks(stamps: Array) -> Array:
-    """Dates and durations as whole numbers."""
+    """Dates and durations as integers."""
     return stamps.view(np.int64) if stamps.dtype.kind in "mM" else stamps
 
 
 def _described(stream: BinaryIO, path: Path) -> dict[str, Any]:
-    """The description, if this version reads it."""
+    """The description, if this version can read it."""
     try:
         (length,) = LENGTH.unpack(stream.read(LENGTH.size))
         about = json.loads(stream.read(length))
@@ -150,10 +150,10 @@ def _described(stream: BinaryIO, path: Path) -> dict[str, Any]:
 
 
 def _restored(like: Slots, about: dict[str, Any], stream: BinaryIO) -> Slots:
-    """Slots like these, with the series of the file."""
+    """Slots like the given ones, with the series of the file."""
     names = entries(about["ids"], "ids")
     if any(type(name) not in (str, int) for name in names) or len(set(names)) < len(names):
-        raise ValueError("ids must be different texts or whole numbers")
+        raise ValueError("ids must be distinct strings or integers")
     found = _read(entries(about["arrays"], "arrays"), stream)
     slots = Slots(like.model, like.values.shape[2], like.ring - 1, like.static.shape[1], len(names))
     if names:
@@ -172,7 +172,7 @@ def _restored(like: Slots, about: dict[str, Any], stream: BinaryIO) -> Slots:
 
 
 def _require_alike(found: dict[str, Array], wanted: dict[str, Array], begin: tuple[int, ...]) -> None:
-    """Refuse arrays of another type, or of another shape behind the axes of series and rows."""
+    """Raise for arrays of another type, or of another shape apart from the axes of series and rows."""
     for name, array in wanted.items():
         shape = (*begin, *array.shape[len(begin) :])
         if name not in found or found[name].shape != shape or found[name].dtype != array.dtype:
@@ -180,7 +180,7 @@ def _require_alike(found: dict[str, Array], wanted: dict[str, Array], begin: tup
 
 
 def _fill(slots: Slots, used: Array, found: dict[str, Array], ring: int) -> None:
-    """Put what was read into slots whose ring may be of another size: the latest rows stay."""
+    """Copy what was read into slots whose ring buffer may have another size: the latest rows are kept."""
     dtype, shared = slots.stamps.dtype, min(ring, slots.ring)
     slots.count[used], slots.origin[used] = found["count"], found["origin"].view(dtype)
     slots.kept[used] = np.minimum(found["kept"], shared)
@@ -206,5 +206,5 @@ def _read(listed: list[Any], stream: BinaryIO) -> dict[str, Array]:
         content = stream.read(dtype.itemsize * int(np.prod(size, dtype=np.int64)))
         found[text(name, "name")] = np.frombuffer(bytearray(content), dtype).reshape(size)
     if stream.read(1):
-        raise ValueError("it holds more than it says")
+        raise ValueError("there is unexpected data at its end")
     return found

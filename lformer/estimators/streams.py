@@ -1,4 +1,4 @@
-"""A fitted estimator on many series that are still coming in, whichever have news: one batched step for all of them."""
+"""Predictions for many series that are still coming in, with one batched step for all that have new rows."""
 
 from __future__ import annotations
 
@@ -24,24 +24,25 @@ if TYPE_CHECKING:
     from lformer.estimators.base import LFormerEstimator
 
 Late = Literal["refuse", "drop", "merge"]
-BACK = 8  # rows that late="merge" takes back, if nobody says how many
+BACK = 8  # default memory of late="merge"
 
 
 class Streams:
-    """Many series, row by row. Made by `estimator.streams()`; answers are those of `predict` on each series so far.
+    """Streams for many series, row by row, opened by `estimator.streams()`.
 
-    All is kept in a few arrays, the state of the model after the latest rows of each series, so a row costs the same
-    after a million others, and a thousand rows at once cost far less than one by one. It runs on the CPU. Streams go on
-    with the model they were opened with, even if the estimator is fitted again.
+    Predictions are those of `predict` on each series so far. The states of the model after the latest rows of each
+    series are kept in a few arrays, so a row costs the same even after a million others, and a thousand rows at once
+    cost far less than one by one. Streams run on the CPU, and keep the model they were opened with even if the
+    estimator is fitted again.
 
     Args:
         estimator: fitted with `streaming=True`.
-        late: what to do with a row that is older than the last one of its series: "refuse" it with an error; "drop" and
-            count it, in `dropped`; or "merge" it, as if it had come in time. Values at the stamp of a row that is
-            there always join it.
-        memory: how many rows of a series can be taken back to merge a late one; each takes as much room as the state.
-            None is 8 with late="merge", else 1, which is what joining the last row needs.
-        slots: how many series there is room for at first; room is made for more as they come.
+        late: what to do with a row that is older than the last one of its series: "refuse" raises an error; "drop"
+            drops it and counts it in `dropped`; "merge" treats it as if it had come in time. Values with the time stamp
+            of an existing row always join that row.
+        memory: number of rows of a series that can be undone to merge a late one; each takes as much memory as a state.
+            None is 8 with late="merge", else 1, which is enough to join the last row.
+        slots: number of series to reserve space for; more space is allocated as needed.
 
     Example:
         >>> import numpy as np
@@ -69,31 +70,31 @@ class Streams:
         keep_blocks_of_steps()
         self.late, self.memory, self.dropped = late, memory, 0
         self.dropped_last: Array = np.zeros(0, np.int64)  # which rows of the latest call were dropped
-        self.estimator = copy(estimator)  # with its model, scales and classes, whatever `fit` finds later
+        self.estimator = copy(estimator)  # keeps its model, scales and classes when the original is fitted again
         self.reader = Reader(self.estimator)
         features = self.estimator.features_
         self.slots = Slots(estimator.model_, len(features.channels), memory, features.covariates.width, slots)
 
     def update(self, ids: Any, times: Any, values: Any, static: Any = None, channels: Any = None) -> Any:
-        """Take in rows of any series, known or new, and answer for each.
+        """Add rows of any series, known or new, and return a prediction for each row.
 
-        Several rows may be of one series, in any order: they are worked off in the order of time. Either all rows are
-        right, or an error says which is not and nothing was taken in.
+        A call may contain several rows of the same series, in any order: they are processed in order of time. If any
+        row is invalid, an error names it and no row is added.
 
         Args:
-            ids: (N,) whose rows these are, texts or whole numbers.
-            times: (N,) stamps, of the kind that training had: numbers, dates or durations of Python, numpy or pandas;
-                one stamp is that of all rows.
+            ids: (N,) the series of each row, as strings or integers.
+            times: (N,) time stamps, of the same kind as in training: numbers, or dates or durations from Python, numpy
+                or pandas; a single one applies to all rows.
             values: (N, C) in the order of the channels in training, NaN where nothing was observed; or a table or dict
                 with a column for some of the channels.
-            static: covariates of series that are new, if training had any: a table with a row for each id in its index,
-                or a dict with N entries for each covariate. Those of known series are not read again.
+            static: static covariates of new series, if the model was trained with any: a table whose index holds the
+                ids, or a dict with N entries per covariate. Those of known series are ignored.
             channels: (N,) the channel of each value, if `values` are (N,), one observation each.
 
         Returns:
-            (N, classes) probabilities, (N,) or (N, K) numbers, as `predict` gives: for each row the answer for its
-            series up to it, or for the row itself. A row that was late gets the answer for its series as it stands.
-            None from those that interpolate or forecast; ask them with `predict_at`.
+            (N, classes) class probabilities, or (N,) or (N, K) numbers, as in `predict`: for each row the prediction
+            for its series up to that row, or for the row itself. After a late row, the prediction is that for its
+            series as it now stands. None for interpolators and forecasters; call `predict_at` instead.
         """
         names = self.reader.ids(ids)
         stamps, clock = self.reader.stamps(times, names, self.slots.clock if len(self) else None)
@@ -112,17 +113,17 @@ class Streams:
         return None if self._asks else self.estimator._decode(answers)
 
     def predict_at(self, ids: Any, times: Any) -> Any:
-        """What the model says at moments between observations; nothing changes by it.
+        """Predict at times between observations; the streams do not change.
 
-        Those that interpolate or forecast read what is known so far. The others answer as if a row came then in which
-        nothing was observed, which is no earlier than the last row of its series.
+        Interpolators and forecasters predict from what is known so far. The other estimators predict as if a row
+        without any observation came at that time, which must not be earlier than the last row of the series.
 
         Args:
-            ids: (N,) of series that have had rows; one may be there several times.
-            times: (N,) stamps, or one for all.
+            ids: (N,) series that have had rows; one may occur several times.
+            times: (N,) time stamps, or one for all.
 
         Returns:
-            (N, C) values of the channels, or answers as `update` gives.
+            (N, C) values of the channels, or predictions as in `update`.
         """
         names = self.reader.ids(ids)
         slots = self._known(names)
@@ -135,7 +136,7 @@ class Streams:
         elif back.any():
             n = int(np.argmax(back > 0))
             raise ValueError(
-                f"{type(self.estimator).__name__} answers at the rows that come in, so predict_at must not be earlier "
+                f"{type(self.estimator).__name__} predicts for incoming rows, so predict_at must not be earlier "
                 f"than the last of them: {stamps[n]} lies before {self.slots.latest(slots)[n]}{whose(names[n])}."
             )
         now = elapsed(stamps, self.slots.origin[slots], self.reader.features.unit)
@@ -147,18 +148,18 @@ class Streams:
         return self.estimator._decode(torch.cat(told).float())
 
     def reset(self, ids: Any = None) -> None:
-        """Forget these series, or all: they begin anew with their next row, and their room is free for others."""
+        """Forget these series, or all of them: they start anew with their next row, and their space becomes free."""
         names = list(dict.fromkeys(self.ids if ids is None else self.reader.ids(ids)))
         self._known(names)
         self.slots.forget(names)
 
     def rows(self, ids: Any = None) -> Array:
-        """(n,) how many rows each of these series, or of all, has had; what came at one stamp is one row."""
+        """(n,) number of rows so far of these series, or of all; observations at the same time stamp are one row."""
         return self.slots.count[self._known(self.ids if ids is None else self.reader.ids(ids))]
 
     @property
     def ids(self) -> list[Id]:
-        """Of all series, in the order in which they came."""
+        """Ids of all series, in order of first arrival."""
         return list(self.slots.place)
 
     def __len__(self) -> int:
@@ -171,19 +172,19 @@ class Streams:
         return f"Streams({type(self.estimator).__name__}, {len(self):,} series, late={self.late!r})"
 
     def copy(self) -> Self:
-        """Streams that go on from here on their own."""
+        """Independent copies, which continue from here."""
         other = copy(self)
         other.slots = self.slots.copy()
         return other
 
     def save(self, folder: str | Path) -> None:
-        """Write all series as they stand into a folder, whole or not at all; nothing is pickled."""
+        """Save the state of all series to a folder, atomically and without pickle."""
         from lformer.estimators.stream_files import save
 
         save(self, folder)
 
     def load(self, folder: str | Path) -> Self:
-        """Go on from what `save` wrote, with streams of the same model; series that are here are forgotten."""
+        """Continue from the states that `save` wrote for the same model; the series held here are discarded."""
         from lformer.estimators.stream_files import load
 
         load(self, folder)
@@ -201,9 +202,9 @@ class Streams:
         return slots
 
     def _in_time(self, names: list[Id], slots: Array, stamps: Array, given: Array) -> tuple[Array, Array]:
-        """Positions of the rows that are taken in, and of those that are dropped as late."""
+        """Positions of the rows to add, and of those dropped as late."""
         wanted: Array = np.ones(len(names), bool)
-        if self._asks:  # as `predict`, which leaves out rows in which nothing was observed
+        if self._asks:  # like `predict`, leave out rows without any observation
             wanted = ~np.all(np.isnan(self.reader.observed(given)), axis=1)
         late = wanted & (slots >= 0)
         late[late] = stamps[late] < self.slots.latest(slots[late])
@@ -213,15 +214,15 @@ class Streams:
             unit = self.reader.features.unit
             raise ValueError(
                 f"time must not go back: {stamps[n]} is {float(elapsed(last, stamps[n : n + 1], unit)[0]):g} "
-                f"{unit or 'time units'} before the row that came last, at {last[0]}{whose(names[n])}. Sort what comes "
-                'in, or open streams with late="merge" or late="drop".'
+                f"{unit or 'time units'} before the row that came last, at {last[0]}{whose(names[n])}. Sort the rows, "
+                'or open streams with late="merge" or late="drop".'
             )
         dropped = late & (self.late == "drop")
         return np.flatnonzero(wanted & ~dropped), np.flatnonzero(dropped)
 
     @torch.no_grad()
     def _ask(self, slots: Array, back: Array, now: Array, marks: Tensor | None) -> Tensor:
-        """(B, O) at moments (B,) after their series began, `back` rows before where these stand."""
+        """(B, O) outputs at times (B,) after the start of the series, `back` rows before their current state."""
         model, times = self.estimator.model_, torch.from_numpy(now)
         state = self.slots.before(slots, self.slots.count[slots] - back)
         if self._asks:
@@ -229,11 +230,11 @@ class Streams:
         last = elapsed(self.slots.latest(slots), self.slots.origin[slots], self.reader.features.unit)
         nothing = torch.full((len(slots), len(self.reader.place)), torch.nan, dtype=torch.float64)
         output, _ = model.step(nothing, times - torch.from_numpy(last), state, marks)
-        came = torch.from_numpy(now == last)[:, None]  # a row is there already
+        came = torch.from_numpy(now == last)[:, None]  # there is a row at this time already
         return torch.where(came, self.slots.outputs[torch.from_numpy(slots)], output.float())
 
     def _require_askable(self, names: Sequence[Id], slots: Array, stamps: Array, back: Array) -> None:
-        """Refuse moments at which the model cannot answer."""
+        """Raise for times at which the model cannot predict."""
         lost = ~self.slots.reachable(slots, back)
         if lost.any():
             n = int(np.argmax(lost))
@@ -247,12 +248,12 @@ class Streams:
 
 
 def require_streaming(estimator: LFormerEstimator) -> None:
-    """Refuse an estimator that cannot answer while a series comes in."""
+    """Raise for an estimator that cannot predict while a series comes in."""
     name, config = type(estimator).__name__, estimator.model_.config
     if name == "LFormerPretrainer":
-        raise ValueError("LFormerPretrainer gives no answers of its own: fit an estimator from it, and stream that.")
+        raise ValueError("LFormerPretrainer makes no predictions: fit an estimator from it, and stream that.")
     if not config.causal:
         raise ValueError(
-            f"this {name} reads a series as a whole, so it cannot answer while one comes in. Fit it again with "
+            f"this {name} reads a series as a whole, so it cannot predict while one comes in. Fit it again with "
             f"{name}(streaming=True)."
         )

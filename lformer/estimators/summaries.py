@@ -1,4 +1,4 @@
-"""What a series looks like without its order: summary features, the usual ground beside a sequence model."""
+"""Summary features of series, which ignore the order of the rows: the usual baseline for a sequence model."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from lformer.summaries import KINDS, summarise
 
 
 class Summaries(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Series to a table (n, 6 C + S): count, mean, last, least, greatest and slope of each channel, and the covariates.
+    """Turn series into a table of summary features and covariates, (n, 6 C + S).
 
-    A channel never observed in a series is NaN but for its count; so is the slope of a single stamp. Covariates that
-    are text become one column per category seen in `fit`.
+    The features of each channel are its count, mean, last, least and greatest value, and slope. If a channel is never
+    observed in a series, they are NaN except for the count; so is the slope if there is a single time stamp. Text
+    covariates become one column for each category seen in `fit`.
 
     Example:
         >>> import numpy as np
@@ -34,7 +35,7 @@ class Summaries(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the names of channels and categories; nothing else is fitted."""
+        """Learn the names of the channels and categories; nothing else is fitted."""
         panel, wide = as_panel(X)
         self.channels_ = panel.channels
         self.categories_ = _categories(panel)
@@ -43,7 +44,7 @@ class Summaries(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: Any) -> Array:
-        """(n, 6 C + S) float64."""
+        """(n, 6 C + S) float64 table of features."""
         check_is_fitted(self, "channels_")
         panel, wide = as_panel(X)
         check_width(self, wide)
@@ -75,7 +76,7 @@ class Summaries(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _categories(panel: Panel) -> dict[str, list[str] | None]:
-    """By covariate: None for a number, else the categories of a text."""
+    """For each covariate: None if it is numeric, else its categories."""
     if panel.static is None:
         return {}
     import pandas as pd

@@ -1,4 +1,4 @@
-"""The weights of a saved model: what they are for is checked before anything of their size is allocated."""
+"""Read the weights of a saved model; everything is checked before memory of their size is allocated."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from lformer.nn import LFormer, LFormerConfig
 from lformer.nn.ensemble import Ensemble
 from lformer.sealed import DamagedError
 
-LARGEST = 2**24  # bytes of a header
+LARGEST = 2**24  # maximum bytes of a header
 THRESHOLDS, COUNTS = "calibration.thresholds", "calibration.counts"
-NAMES = {  # of safetensors
+NAMES = {  # names of dtypes in safetensors
     torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64", torch.int64: "I64",
 }  # fmt: skip
-POSITIVE = ("rows.scale", "rows.interval", "rows.span", "own.typical", "season.ridge")  # buffers of rows
+POSITIVE = ("rows.scale", "rows.interval", "rows.span", "own.typical", "season.ridge")  # buffers that must be positive
 ADVICE = "Copy the whole folder of the saved model again, or take it from a backup."
 
 
 def read_model(path: Path, described: Description) -> tuple[LFormer | Ensemble, Calibration | None]:
-    """The model that is described, with the weights of a file, which must be the ones that were saved with it.
+    """The described model, with the weights of a file, which must be the one that was saved with it.
 
-    The thresholds of a calibration are in the same file, so that both are always of one `save`.
+    The thresholds of a calibration are in the same file, so that both always come from the same `save`.
     """
     stored = described.weights
     with path.open("rb") as stream:
@@ -53,7 +53,7 @@ def read_model(path: Path, described: Description) -> tuple[LFormer | Ensemble, 
         raise DamagedError(f"{path} is damaged ({error}). {ADVICE}") from error
     calibration = take_calibration(tensors, described.calibration)
     if reason := unsound(tensors, described.config) or unsound_calibration(calibration):
-        raise ValueError(f"{path} holds no weights of a fitted model: {reason}. {ADVICE}")
+        raise ValueError(f"{path} does not hold the weights of a fitted model: {reason}. {ADVICE}")
     with _Unfilled():
         model = _build(described.config, described.members)
     model.load_state_dict(tensors)
@@ -65,7 +65,7 @@ def _other(path: Path, why: str) -> DamagedError:
 
 
 def unsound(tensors: Mapping[str, Tensor], config: LFormerConfig) -> str:
-    """What no fitted model can have among its weights; empty if there is nothing."""
+    """What makes these weights invalid for a fitted model; empty if nothing."""
     for name, tensor in tensors.items():
         *front, last = name.split(".")
         part = ".".join([*front[-1:], last])
@@ -81,26 +81,26 @@ def unsound(tensors: Mapping[str, Tensor], config: LFormerConfig) -> str:
 
 
 def unsound_trees(tensors: Mapping[str, Tensor], columns: int) -> str:
-    """What trees cannot be: one that leads out of a table with so many columns, or to a node of no tree; "" if none."""
+    """What makes these trees invalid: a column beyond the table, or a node that does not exist; empty if nothing."""
     for name, tensor in tensors.items():
         tree, _, last = name.rpartition(".")
         if tree.rpartition(".")[2] != "trees":
             continue
         limit = {"left": tensor.numel(), "right": tensor.numel(), "feature": columns, "column": columns}.get(last)
         if limit is not None and bool(((tensor < 0) | (tensor >= limit)).any()):
-            return f"{name} leads to something that is not there"
+            return f"{name} points to a node or column that does not exist"
     return ""
 
 
 def calibration_tensors(found: Calibration | None) -> dict[str, Tensor]:
-    """What is kept of a calibration among the weights, by name."""
+    """The tensors of a calibration that are stored with the weights, by name."""
     if found is None:
         return {}
     return {THRESHOLDS: torch.from_numpy(found.thresholds.copy()), COUNTS: torch.from_numpy(found.counts.copy())}
 
 
 def take_calibration(tensors: dict[str, Tensor], described: Calibrated | None) -> Calibration | None:
-    """The calibration that is described, whose tensors are taken away from those of the model."""
+    """The described calibration, whose tensors are removed from those of the model."""
     if described is None:
         return None
     found, counts = (tensors.pop(name).numpy() for name in (THRESHOLDS, COUNTS))
@@ -108,19 +108,19 @@ def take_calibration(tensors: dict[str, Tensor], described: Calibrated | None) -
 
 
 def unsound_calibration(found: Calibration | None) -> str:
-    """What thresholds cannot be; empty if there is nothing."""
+    """What makes these thresholds invalid; empty if nothing."""
     if found is None:
         return ""
     rising = found.thresholds[..., :-1] <= found.thresholds[..., 1:]  # False where one is not a number
     if not rising.all() or not bool((found.thresholds >= 0).all()):
-        return "the thresholds of its calibration are negative, or do not rise"
+        return "the thresholds of its calibration are negative, or do not increase"
     if not bool(((found.counts >= 0) & (found.counts <= found.series)).all()):
-        return f"its calibration counts more than its {found.series} series, or fewer than none"
+        return f"its calibration counts more than its {found.series} series, or a negative number"
     return ""
 
 
 def _header(stream: BinaryIO, path: Path, size: int) -> dict[str, str]:
-    """Name -> shape and type of every tensor of a file in the safetensors layout, without reading the tensors."""
+    """Name -> shape and type of every tensor of a file in safetensors format, without reading the tensors."""
     length = int.from_bytes(stream.read(8), "little")
     if not 2 <= length <= min(size - 8, LARGEST):
         raise DamagedError(f"{path} is damaged: a header of {length:,} bytes in a file of {size:,}. {ADVICE}")
@@ -128,13 +128,13 @@ def _header(stream: BinaryIO, path: Path, size: int) -> dict[str, str]:
         found = json.loads(stream.read(length), object_pairs_hook=_once)
         return {name: _shape(about["shape"], about["dtype"]) for name, about in found.items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise DamagedError(f"{path} is damaged: its header makes no sense ({error!r}). {ADVICE}") from error
+        raise DamagedError(f"{path} is damaged: its header is invalid ({error!r}). {ADVICE}") from error
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name is there twice")
+        raise ValueError("a name occurs twice")
     return found
 
 
@@ -143,15 +143,15 @@ def _shape(sizes: Iterable[Any], dtype: object) -> str:
 
 
 def _require_fit(header: dict[str, str], described: Description, path: Path) -> None:
-    """The described model has just the tensors of the file, in shape and type."""
+    """Check that the described model has exactly the tensors of the file, in shape and type."""
     config, members = described.config, described.members
     if reason := _impossible(config, members, len(header), described.weights.bytes):
         raise ValueError(f"{path} does not fit {ESTIMATOR} beside it: {reason}. {ADVICE}")
     try:
-        with torch.device("meta"):  # shapes alone take no memory
+        with torch.device("meta"):  # shapes only, without allocating memory
             state = _build(config, members).state_dict()
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        raise ValueError(f"{path.with_name(ESTIMATOR)} has a config of no possible model: {error}") from error
+        raise ValueError(f"{path.with_name(ESTIMATOR)} has a config of an impossible model: {error}") from error
     shapes = {name: _shape(tensor.shape, NAMES.get(tensor.dtype, tensor.dtype)) for name, tensor in state.items()}
     if (calibrated := described.calibration) is not None:
         bins = len(calibrated.edges) + 1
@@ -167,9 +167,9 @@ def _require_fit(header: dict[str, str], described: Description, path: Path) -> 
 
 
 def _impossible(config: LFormerConfig, members: int, tensors: int, size: int) -> str:
-    """Why a file with so many tensors and bytes cannot hold the weights of such a model; empty if it may.
+    """Why a file with this many tensors and bytes cannot hold the weights of such a model; empty if it can.
 
-    Every layer has a tensor of its own, and there are at least as many weights as channels, outputs or the width.
+    Every layer has at least one tensor, and there are at least as many weights as channels, outputs or the width.
     """
     layers = config.depth + config.head_layers + (config.embedder_layers if config.embedder == "mlp" else 0)
     if layers * max(members, 1) > tensors:
@@ -181,13 +181,13 @@ def _impossible(config: LFormerConfig, members: int, tensors: int, size: int) ->
 
 
 def _build(config: LFormerConfig, members: int) -> LFormer | Ensemble:
-    """An untrained model of this shape; 0 members is one that is no ensemble."""
+    """An untrained model of this shape; 0 members is a single model rather than an ensemble."""
     models = [LFormer(config) for _ in range(max(members, 1))]
     return Ensemble(models) if members else models[0]
 
 
 class _Unfilled(TorchFunctionMode):
-    """Modules built inside draw no initial weights: they are about to get others, and the caller's generator stays."""
+    """Build modules without initialising their weights, which are loaded afterwards, or using the global generator."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None

@@ -1,6 +1,6 @@
-"""Rows worked off: many series at once, each from where it stands, late rows in their place.
+"""Process rows for many series at once, each from its own state, and merge late rows.
 
-A row at or before the last one of its series takes back those after it: the model goes on from the state before them.
+A row at or before the last one of its series undoes the later rows: the model continues from the state before them.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from lformer.nn.states import first, put, take
 from lformer.panel import Array
 from lformer.panel.stamps import elapsed
 
-AT_ONCE = 1024  # series in one step: more gain nothing, and take more room
+AT_ONCE = 1024  # series per step: more are no faster, and take more memory
 
 
 class Work(NamedTuple):
-    """Rows to be worked off, and where their series stand before them: (n,) each."""
+    """Rows to process, and the position of their series before them: (n,) each."""
 
     rows: Rows
     slots: Array
-    before: Array  # how many rows a series has then
-    origin: Array  # the stamp its times count from
+    before: Array  # number of rows of the series before them
+    origin: Array  # the time stamp that its times are relative to
 
 
 def parts(count: int) -> Iterator[slice]:
-    """So many series, as many at once as one step takes."""
+    """Slices of a number of series, each as large as one step can be."""
     return (slice(n, n + AT_ONCE) for n in range(0, count, AT_ONCE))
 
 
 def marks_of(reader: Reader, stamps: Array) -> Tensor | None:
-    """(M, marks) what is known in advance of these moments; None if the model is told nothing."""
+    """(M, marks) calendar features or clock of these times; None if the model has none."""
     calendar = reader.features.marks
     return torch.from_numpy(calendar.of(stamps, reader.features.unit)) if calendar.width else None
 
 
 def take_in(reader: Reader, kept: Slots, names: Sequence[Id], stamps: Array, given: Array, static: Any) -> Tensor:
-    """Work off rows (N,) of any series, known or new: (N, O) answers of the model, zeros if it answers elsewhere.
+    """Process rows (N,) of any series, known or new: (N, O) outputs of the model, zeros if it predicts only at queries.
 
     Args:
-        reader: how the model was trained to read rows.
-        kept: where the series stand.
-        names: (N,) whose rows these are.
+        reader: reads rows as in training.
+        kept: the states of the series.
+        names: (N,) the series of each row.
         stamps: (N,).
         given: (N, C) values, NaN where nothing was observed.
-        static: covariates of new series, as `Reader.static` takes them.
+        static: static covariates of new series, as in `Reader.static`.
     """
     codes = kept.find(names)
     fresh = codes < 0
@@ -74,7 +74,7 @@ def take_in(reader: Reader, kept: Slots, names: Sequence[Id], stamps: Array, giv
     rows, ends = work.rows, work.rows.first + work.rows.length - 1
     kept.outputs[torch.from_numpy(work.slots)] = outputs[torch.from_numpy(ends)]
     wanted = rows.of
-    if kept.model.config.answer == "series":  # of which a late row shows no earlier answer
+    if kept.model.config.answer == "series":  # for a late row, return the latest prediction of its series
         wanted = np.where(late, ends[rows.owner[wanted]], wanted)
     return outputs[torch.from_numpy(wanted)]
 
@@ -82,20 +82,20 @@ def take_in(reader: Reader, kept: Slots, names: Sequence[Id], stamps: Array, giv
 def arranged(
     reader: Reader, kept: Slots, names: Sequence[Id], slots: Array, owner: Array, stamps: Array, given: Array
 ) -> tuple[Work, Array]:
-    """Rows in order, with those that must be gone through again, and (N,) which of the given were late.
+    """Rows in order, including those that must be processed again, and (N,) which of the given rows were late.
 
     Args:
         reader, kept: as in `take_in`.
         names: (n,) of the series.
-        slots: (n,) theirs, -1 of a new one.
-        owner: (N,) to which of them a row belongs.
+        slots: (n,) slots of the series, -1 for a new one.
+        owner: (N,) the series of each row.
         stamps: (N,).
         given: (N, C).
     """
     known = slots >= 0
     earliest = np.empty(len(slots), stamps.dtype)
     order = np.argsort(stamps, kind="stable")[::-1]
-    earliest[owner[order]] = stamps[order]  # the last assignment of each stays
+    earliest[owner[order]] = stamps[order]  # the last assignment to each index wins
     count, back, late = np.zeros(len(slots), np.int64), np.zeros(len(slots), np.int64), np.zeros(len(owner), bool)
     if known.any():
         mine = slots[known]
@@ -121,7 +121,7 @@ def arranged(
 
 
 def _require_reachable(kept: Slots, names: Sequence[Id], slots: Array, back: Array, earliest: Array) -> None:
-    """Refuse a row that is older than what can be taken back."""
+    """Raise if a row is older than what can be undone."""
     lost = ~kept.reachable(slots, back)
     if lost.any():
         n = int(np.argmax(lost))
@@ -134,7 +134,7 @@ def _require_reachable(kept: Slots, names: Sequence[Id], slots: Array, back: Arr
 
 @torch.no_grad()
 def worked_off(reader: Reader, kept: Slots, work: Work) -> Tensor:
-    """(M, O) answers after each row; at the end all series stand after their last one."""
+    """(M, O) outputs after each row; at the end, every series is in the state after its last row."""
     rows, unit = work.rows, reader.features.unit
     now = elapsed(rows.stamps, work.origin[rows.owner], unit)
     gap = np.diff(now, prepend=0.0)
@@ -146,7 +146,7 @@ def worked_off(reader: Reader, kept: Slots, work: Work) -> Tensor:
     values = torch.from_numpy(reader.observed(rows.values))
     deltas, marks = torch.from_numpy(gap), marks_of(reader, rows.stamps)
     outputs = torch.zeros(len(rows.stamps), kept.model.config.numbers)
-    longest = np.argsort(-rows.length, kind="stable")  # those with many rows first: the others leave at the end
+    longest = np.argsort(-rows.length, kind="stable")  # longest first, so that the batch shrinks from the end
     for part in parts(len(longest)):
         _steps(kept, work, longest[part], values, deltas, marks, outputs)
     return outputs
@@ -155,7 +155,7 @@ def worked_off(reader: Reader, kept: Slots, work: Work) -> Tensor:
 def _steps(
     slots: Slots, work: Work, series: Array, values: Tensor, deltas: Tensor, marks: Tensor | None, outputs: Tensor
 ) -> None:
-    """Work off the rows of some series, those with the most rows first, one of each in a step."""
+    """Process the rows of some series, longest first, with one row of each per step."""
     model, ring = slots.model, slots.ring
     begin, length = work.rows.first[series], work.rows.length[series]
     state = slots.before(work.slots[series], work.before[series])
@@ -171,10 +171,10 @@ def _steps(
         else:
             output, state = model.step(*given)
             outputs[index] = output.float()
-        stays = np.flatnonzero(length[:active] - n <= ring)  # the others leave the ring again before the end
+        stays = np.flatnonzero(length[:active] - n <= ring)  # earlier states would be overwritten in the ring buffer
         if len(stays):
             stay.append((stays, at[stays], state if len(stays) == active else take(state, torch.from_numpy(stays))))
-    for who, at, after in stay:  # now, that nothing can go wrong any more
+    for who, at, after in stay:  # store only now, when no error can occur any more
         mine = work.slots[series[who]]
         place = (work.before[series[who]] + at - begin[who]) % ring
         put(slots.states, torch.from_numpy(mine * ring + place), dressed(after, None))

@@ -1,4 +1,4 @@
-"""Why a model answers as it does: how long it remembers, what observations contribute, what channels and time tell."""
+"""Explain predictions: half-lives of the memory, contributions of observations, importance of channels and times."""
 
 from lformer.explain.explanation import Explanation, explain
 from lformer.explain.fading import half_life, plot_half_life

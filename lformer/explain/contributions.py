@@ -1,4 +1,4 @@
-"""What each observation contributes: by integrated gradients, which add up, or by leaving it out."""
+"""The contribution of each observation: by integrated gradients, which are additive, or by leaving it out."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from lformer.nn import LFormer
 from lformer.nn.ensemble import Ensemble
 from lformer.panel import Array, Panel, without_rows
 
-ROWS = 8192  # read at once
-FEWEST, MOST = 16, 256  # points on the way from the baseline to the record
-CLOSE = 0.01  # of what contributions explain: as near as they must come to it
-LITTLE = 0.1  # of a large difference: less is not held to be more exact
+ROWS = 8192  # rows per batch
+FEWEST, MOST = 16, 256  # number of points on the path from the baseline to the record
+CLOSE = 0.01  # tolerated gap, as a share of what is explained
+LITTLE = 0.1  # lower bound on what is explained in that rule, as a share of a large difference
 
 
 class Contributions(NamedTuple):
-    """What the observations of one series did to one number."""
+    """The contributions of the observations of one series to one number."""
 
     answer: float
-    baseline: float | None  # the answer from which contributions count; None where they do not add up
+    baseline: float | None  # the prediction to which contributions are relative; None if they are not additive
     values: Array  # (L, C), 0 where nothing was observed
 
     @property
     def gap(self) -> float | None:
-        """What the contributions leave unexplained, `answer - baseline - their sum`."""
+        """The part that the contributions leave unexplained, `answer - baseline - their sum`."""
         return None if self.baseline is None else self.answer - self.baseline - float(self.values.sum())
 
     def misses(self, share: float, size: float) -> bool:
-        """Whether the gap is more than a share of what is explained; `size` is a large difference of the answer."""
+        """Whether the gap exceeds a share of what is explained; `size` is a large difference of the prediction."""
         if self.baseline is None or self.gap is None:
             return False
         return abs(self.gap) > share * max(abs(self.answer - self.baseline), LITTLE * size)
 
 
 def integrated_gradients(model: LFormer | Ensemble, question: Question) -> Contributions:
-    """Gradients along the straight way from typical values to those observed, times how far each value went.
+    """Gradients along the straight path from typical to observed values, multiplied by the change of each value.
 
-    Only values move: when something was observed, and what, stays. The typical value of a channel is the one that the
-    model reads as 0, its median in training. Computed in float64, with more and more points on the way until the
-    contributions add up to the answer minus that of the typical values.
+    Only values change along the path: when something was observed, and what, stays the same. The typical value of a
+    channel is the one that the model reads as 0, its median in training. Computed in float64, with an increasing number
+    of points on the path until the contributions add up to the prediction minus that for the typical values.
     """
     exact = deepcopy(model).double().eval().requires_grad_(False)
     rows = (exact.models[0] if isinstance(exact, Ensemble) else exact).rows
     batch = as_precise(question.part.batch(np.array([0])), exact)
     observed = batch.observed & batch.valid[..., None]
-    inner = batch.values.clamp(rows.low, rows.high)  # as the model reads it; beyond, no gradient would be felt
+    inner = batch.values.clamp(rows.low, rows.high)  # clipped as in the model; beyond the bounds, gradients vanish
     typical = torch.where(observed, rows.shift, batch.values)
     way = torch.where(observed, inner - typical, 0.0)  # (1, L, C)
     with torch.no_grad():
@@ -73,7 +73,7 @@ def integrated_gradients(model: LFormer | Ensemble, question: Question) -> Contr
         found = Contributions(answer, baseline, (way * slope)[0].numpy())
         if not np.isfinite(found.values).all():
             raise ArithmeticError(
-                "the gradient of the answer is not finite on the way from typical values to those of the record. Use "
+                "the gradient of the prediction is not finite on the path from typical to observed values. Use "
                 'method="leave-one-out".'
             )
         if points >= MOST or not found.misses(CLOSE, question.size):
@@ -82,9 +82,9 @@ def integrated_gradients(model: LFormer | Ensemble, question: Question) -> Contr
 
 
 def leave_one_out(model: LFormer | Ensemble, question: Question) -> Contributions:
-    """How the answer changes if an observation had not been made, for each of them.
+    """The change of the prediction if an observation had not been made, for each observation.
 
-    A row of which nothing would be left is not there either, unless it is the only one or each row has an answer.
+    A row without any remaining observation is removed, unless it is the only one or there is a prediction for each row.
     """
     panel = question.panel
     seen = np.ones(panel.values.shape, bool) if panel.observed is None else panel.observed
@@ -99,7 +99,7 @@ def leave_one_out(model: LFormer | Ensemble, question: Question) -> Contribution
 
 
 def _without(panel: Panel, seen: Array, places: Array, question: Question) -> Panel:
-    """A copy of the series for each place, (n, 2), in which it was not observed."""
+    """A copy of the series for each position, (n, 2), without the observation there."""
     n, L = len(places), len(panel.times)
     observed = np.repeat(seen[None], n, axis=0)  # (n, L, C)
     observed[np.arange(n), places[:, 0], places[:, 1]] = False

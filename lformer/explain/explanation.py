@@ -1,4 +1,4 @@
-"""explain: what each observation of one series contributed to its answer, as a table and as a picture."""
+"""explain: the contribution of each observation of a series to its prediction, as a table and as a plot."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Method = Literal["auto", "integrated-gradients", "leave-one-out"]
-LARGE = 0.05  # of what is to be explained: a gap that is said
+LARGE = 0.05  # gap that causes a warning, as a share of what is explained
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Explanation:
-    """What the observations of one series contributed to one number of its answer.
+    """The contributions of the observations of one series to one number of its prediction.
 
     Attributes:
-        id: of the series.
-        what: the number that is explained: the log-odds of a class, a prediction, or a channel at a time.
-        answer: that number.
-        baseline: with integrated gradients, the answer if every observed value were the typical one of its channel;
-            contributions add up to `answer - baseline`. None with leave-one-out, whose contributions do not add up.
-        gap: what the contributions leave of `answer - baseline`, which is how exact they are; None likewise.
+        id: id of the series.
+        what: the number that is explained: the log-odds of a class, a predicted number, or a channel at a query time.
+        answer: the value of that number.
+        baseline: with integrated gradients, the value if every observed value were the typical one of its channel;
+            contributions add up to `answer - baseline`. None with leave-one-out, whose contributions are not additive.
+        gap: the part of `answer - baseline` that the contributions leave unexplained, a measure of their accuracy; None
+            with leave-one-out.
         method: "integrated-gradients" or "leave-one-out".
-        table: id, time, channel, value, contribution: one row for each observation, and for nothing else.
+        table: id, time, channel, value, contribution: one row per observation.
     """
 
     id: Any
@@ -53,13 +54,13 @@ class Explanation:
         return total.reindex(total.abs().sort_values(ascending=False, kind="stable").index)
 
     def plot(self, channels: int = 6) -> Any:
-        """The record, each observation as large as its contribution: ▲ raises the answer, ▼ lowers it.
+        """Plot the series, with markers whose size is the contribution: ▲ raises the prediction, ▼ lowers it.
 
         Args:
-            channels: how many to draw, those with the largest contributions.
+            channels: maximum number of channels to plot, those with the largest contributions.
 
         Returns:
-            The matplotlib figure; needs the extra `plots`.
+            The matplotlib figure; requires the extra `plots`.
         """
         return plot_record(self.table, f"{self.id}: {self.what} = {self.answer:.3g}", channels)
 
@@ -67,27 +68,28 @@ class Explanation:
 def explain(
     estimator: LFormerEstimator, X: Any, i: int = 0, *, at: Any = None, output: Any = None, method: Method = "auto"
 ) -> Explanation:
-    """What each observation of series i contributed to its answer.
+    """Compute the contribution of each observation of series i to its prediction.
 
-    What was not observed has no contribution, nor has padding. Two methods answer two questions:
+    Padding and values that were not observed have no contribution. The two methods answer two different questions:
 
-    - "integrated-gradients": how much of the answer is due to each *value*, compared with a typical one of its channel?
-      Contributions add up to the answer minus that of a record of typical values, at the same times. That something
-      was measured at all is part of that baseline.
-    - "leave-one-out": how would the answer change if this observation had not been made? Exact, but of two observations
-      that say the same neither may seem to matter, so contributions do not add up. One prediction per observation.
+    - "integrated-gradients": how much of the prediction is due to each *value*, compared with a typical value of its
+      channel? Contributions add up to the prediction minus that for a series of typical values at the same times. The
+      fact that something was measured at all is part of that baseline.
+    - "leave-one-out": how would the prediction change if this observation had not been made? This is exact, but of two
+      redundant observations neither may seem to matter, so contributions do not add up. It takes one prediction per
+      observation.
 
     Args:
-        estimator: fitted.
+        estimator: a fitted estimator.
         X: series as in `predict`.
         i: position of the series in X.
-        at: for points, the position of the row whose answer is explained, the last one if None; to interpolate or
-            forecast, the time that is asked for.
-        output: the class whose log-odds are explained, the predicted one if None; of several numbers, the position of
-            one; to interpolate or forecast, the channel.
-        method: "auto" is integrated gradients, and leave-one-out for two kinds of models: those that read each series
-            on its own scale, which moves with the values, and so would what is typical; and those with `trees`, whose
-            answers change in steps and have no gradient.
+        at: for point estimators, the position of the row whose prediction is explained, the last one if None; for
+            interpolators and forecasters, the query time.
+        output: the class whose log-odds are explained, the predicted one if None; for several predicted numbers, the
+            position of one; for interpolators and forecasters, the channel.
+        method: "auto" is integrated gradients, except for two kinds of models for which it is leave-one-out: those that
+            read each series on its own scale, because that scale, and with it the typical value, changes with the
+            values; and those with `trees`, which are piecewise constant and have no gradient.
 
     Returns:
         An `Explanation` with a `table` and a `plot`.
@@ -100,21 +102,21 @@ def explain(
         method = "leave-one-out" if reason else "integrated-gradients"
     if reason and method == "integrated-gradients":
         raise ValueError(
-            f"this model {reason}, so integrated gradients would not tell what a value does. "
+            f"this model {reason}, so integrated gradients would not show the effect of a value. "
             'Use method="leave-one-out".'
         )
     found = (leave_one_out if method == "leave-one-out" else integrated_gradients)(estimator.model_, asked)
     if found.misses(LARGE, asked.size):
         warnings.warn(
             f"the contributions to {asked.what} of series {asked.panel.ids.tolist()[0]!r} leave {found.gap:.3g} "
-            f"unexplained: it changes abruptly between typical values and those of the record. Compare with "
+            f"unexplained: it changes abruptly between typical and observed values. Compare with "
             'method="leave-one-out".',
             stacklevel=2,
         )
     panel = asked.panel
     table = panel.to_long()
     seen = np.ones(panel.values.shape, bool) if panel.observed is None else panel.observed
-    table["contribution"] = found.values[seen]  # row by row, as the table
+    table["contribution"] = found.values[seen]  # in the row order of the table
     return Explanation(
         id=panel.ids.tolist()[0], what=asked.what, answer=found.answer, baseline=found.baseline, gap=found.gap,
         method=method, table=table,
@@ -122,10 +124,10 @@ def explain(
 
 
 def _no_gradients(estimator: LFormerEstimator) -> str:
-    """Why the gradients of a model do not say what a value does; empty if they do."""
+    """Why the gradients of a model do not show the effect of a value; empty if they do."""
     models = members_of(estimator.model_)
     if models[0].config.series_scale:
         return "reads each series on its own scale, which moves with the values"
     if any(model.trees is not None and float(model.trees.weight) > 0 for model in models):
-        return "has trees, whose answers change in steps"
+        return "has trees, which are piecewise constant"
     return ""

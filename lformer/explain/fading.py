@@ -1,4 +1,4 @@
-"""half_life: how long an observation stays in memory, measured on records, per layer and head."""
+"""half_life: how long an observation stays in memory, measured on series, per layer and head."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ COLOUR, PALE = "#00798c", "#777777"
 
 
 def half_life(estimator: LFormerEstimator, X: Any) -> pd.DataFrame:
-    """How long until the weight of an observation in a memory has fallen to half.
+    """Measure how long it takes until the weight of an observation in memory has halved.
 
-    An observation enters the memory of a head with its row. Each later row multiplies what is there by its gate, and
-    the half-life is the time until the product of those gates is 1/2; between rows it is interpolated in time, over
-    which a gate fades at a constant rate. A record may end earlier: then the half-life is *not reached*. It is longer
-    than the time that was left, which is what the quartiles take it for (the Kaplan-Meier estimate).
+    An observation enters the memory of a head with its row. Each later row multiplies the memory by its gate, and the
+    half-life is the time until the product of these gates is 1/2. Between rows it is interpolated in time, over which a
+    gate fades at a constant rate. If a series ends earlier, the half-life is *not reached*: it is only known to be
+    longer than the remaining time, and the quartiles take this into account (Kaplan-Meier estimate).
 
     Args:
-        estimator: fitted.
+        estimator: a fitted estimator.
         X: series as in `predict`.
 
     Returns:
-        One row per layer and head, counted from 1, and member, if there are several models: `median`, `lower` and
-        `upper` quartile in the unit of the times, which is also in `attrs["unit"]`, or inf where so few observations
-        fade that it is not reached; `not_reached`, the share of observations whose record ended before; and
-        `observations`, how many rows of X with an observation were followed.
+        One row per layer and head, counted from 1, and per member of an ensemble: `median`, `lower` and `upper`
+        quartile in the unit of the times, which is also in `attrs["unit"]`, or inf if too few observations fade for it
+        to be reached; `not_reached`, the share of observations whose series ended before; and `observations`, the
+        number of rows of X with an observation that were followed.
     """
     import pandas as pd
 
@@ -64,14 +64,14 @@ def half_life(estimator: LFormerEstimator, X: Any) -> pd.DataFrame:
 
 
 def durations(decay: Tensor, batch: IrregularBatch) -> tuple[Array, Array]:
-    """How long the observations of a batch keep more than half their weight, and whether it fell to half at all.
+    """How long the observations of a batch keep more than half of their weight, and whether it fell to half at all.
 
     Args:
         decay: (B, L), `-log g` of one head.
-        batch: whose rows they are.
+        batch: the batch.
 
     Returns:
-        (N,) times and (N,) bool, of the rows that have an observation and enter the memory. Where half is not reached,
+        (N,) times and (N,) bool, for the rows that have an observation and enter the memory. If half is not reached,
         the time is that until the last row.
     """
     total, times = decay.double().cumsum(dim=1).contiguous(), batch.times.double()
@@ -90,11 +90,11 @@ def durations(decay: Tensor, batch: IrregularBatch) -> tuple[Array, Array]:
 
 
 def quantiles(time: Array, reached: Array, shares: tuple[float, ...]) -> list[float]:
-    """By Kaplan and Meier: the earliest time by which each share has been reached; inf if it never is.
+    """Kaplan-Meier quantiles: the earliest time by which each share has been reached; inf if it never is.
 
     Args:
-        time: (N,) until it was reached, or until nobody looked any more.
-        reached: (N,) bool, which of the two.
+        time: (N,) time until it was reached, or until the end of observation (censoring).
+        reached: (N,) bool, whether it was reached.
         shares: such as 0.5 for the median.
 
     Example:
@@ -102,20 +102,20 @@ def quantiles(time: Array, reached: Array, shares: tuple[float, ...]) -> list[fl
         [1.0, 2.0, 4.0]
     """
     event, count = np.unique(time[reached], return_counts=True)
-    watched = len(time) - np.searchsorted(np.sort(time), event)  # neither reached nor lost before
+    watched = len(time) - np.searchsorted(np.sort(time), event)  # neither reached nor censored before
     left = np.cumprod(1 - count / watched)
     enough = [np.flatnonzero(left <= 1 - share + 1e-12) for share in shares]
     return [float(event[found[0]]) if len(found) else math.inf for found in enough]
 
 
 def plot_half_life(table: pd.DataFrame) -> Any:
-    """Median and quartiles of each head, an arrow where the upper quartile is not reached. Needs the extra `plots`.
+    """Plot median and quartiles of each head, with an arrow if the upper quartile is not reached.
 
     Args:
-        table: what `half_life` returned.
+        table: the result of `half_life`.
 
     Returns:
-        The matplotlib figure.
+        The matplotlib figure; requires the extra `plots`.
     """
     plt = require_matplotlib()
     quartiles = table[["lower", "median", "upper"]].to_numpy()
@@ -140,7 +140,7 @@ def plot_half_life(table: pd.DataFrame) -> Any:
 
 
 def head_name(row: dict[Any, Any]) -> str:
-    """A row of the table in words."""
+    """The name of a head, from a row of the table."""
     member = f"member {row['member']}, " if "member" in row else ""
     return f"{member}layer {row['layer']}, head {row['head']}"
 

@@ -1,4 +1,4 @@
-"""channel_importance and time_importance: what score is lost without a channel, and without the true stamps."""
+"""channel_importance and time_importance: the loss of score without a channel, and without the true time stamps."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ def channel_importance(
     repeats: int = 5,
     random_state: int = 0,
 ) -> pd.DataFrame:
-    """What score is lost when a channel is exchanged between series.
+    """Measure the loss of score when a channel is swapped between series.
 
-    Every series gets the observations of the channel, values and stamps, from another series, drawn at random; the
-    others stay. For answers per row, and to interpolate or forecast, rows stay where they are and only what they hold
-    of the channel is exchanged; values that are asked for stay the true ones. Channels that say the same can stand in
-    for one another: then neither seems important.
+    Every series gets the observations of the channel, values and time stamps, from another, randomly drawn series; the
+    other channels stay the same. For predictions per row, and for interpolation and forecasting, rows stay where they
+    are and only the values of the channel are swapped; targets remain the true values. Redundant channels can replace
+    each other, so neither may seem important.
 
     Args:
-        estimator: fitted.
-        X, y: series and targets as in `score`, better not those of training.
-        scoring: a name or function as in scikit-learn, of which more is better; `estimator.score` if None. Interpolator
-            and forecaster have but that.
-        repeats: how often each channel is exchanged.
-        random_state: of the draws.
+        estimator: a fitted estimator.
+        X, y: series and targets as in `score`, preferably not those used in training.
+        scoring: a scikit-learn scorer name or function, where higher is better; `estimator.score` if None.
+            Interpolators and forecasters only support None.
+        repeats: number of times each channel is swapped.
+        random_state: seed of the swaps.
 
     Returns:
-        One row per channel, the most important first: `channel`, `loss` of score (mean over repeats), `deviation` over
-        the repeats, NaN for a single one. `attrs["score"]` is the score with everything in place.
+        One row per channel, the most important first: `channel`, `loss` of score (mean over repeats), and `deviation`
+        over the repeats, NaN for a single one. `attrs["score"]` is the score of the original series.
     """
     import pandas as pd
 
     panel, score = _scored(estimator, X, y, scoring)
     _check_repeats(repeats)
     if len(panel) < 2:
-        raise ValueError("channels are exchanged between series, so X must have at least 2.")
+        raise ValueError("channels are swapped between series, so X must have at least 2.")
     swap = swapped_rows if of_points(estimator) or of_records(estimator) else swapped_channel
     whole = score(panel)
     draws = np.random.default_rng(random_state)
@@ -78,18 +78,18 @@ def time_importance(
     repeats: int = 5,
     random_state: int = 0,
 ) -> pd.DataFrame:
-    """What score is lost when the stamps say less than they did.
+    """Measure the loss of score when time stamps carry less information.
 
-    Rows keep their values, their order, and the first and last stamp of their series. "evenly spaced" makes all
-    intervals of a series alike; "intervals permuted" puts them into a random order.
+    Rows keep their values and their order, and series keep their first and last time stamp. "evenly spaced" makes all
+    intervals of a series equal; "intervals permuted" puts them into a random order.
 
     Args:
         estimator, X, y, scoring, random_state: as in `channel_importance`.
-        repeats: how often intervals are permuted.
+        repeats: number of permutations of the intervals.
 
     Returns:
-        One row per change: `stamps`, `loss` of score (mean over repeats), `deviation` over the repeats.
-        `attrs["score"]` is the score with the true stamps.
+        One row per change: `stamps`, `loss` of score (mean over repeats), and `deviation` over the repeats.
+        `attrs["score"]` is the score with the true time stamps.
     """
     import pandas as pd
 
@@ -108,7 +108,7 @@ def time_importance(
 
 
 def _scored(estimator: Any, X: Any, y: Any, scoring: Scoring) -> tuple[Panel, Callable[[Panel], float]]:
-    """The series to change, and how good the estimator is on what they have become."""
+    """The series to change, and a function that scores the estimator on the changed series."""
     if of_records(estimator):
         if scoring is not None:
             raise ValueError(f"{type(estimator).__name__} scores rows that it hides itself: leave out scoring.")
@@ -129,7 +129,7 @@ def _scored(estimator: Any, X: Any, y: Any, scoring: Scoring) -> tuple[Panel, Ca
 
 
 def _others(n: int, draws: np.random.Generator) -> Any:
-    """(n,) positions in a random order, none at its own place."""
+    """(n,) a random permutation without fixed points."""
     order = draws.permutation(n)
     donor = np.empty(n, np.int64)
     donor[order] = np.roll(order, 1)
@@ -137,7 +137,7 @@ def _others(n: int, draws: np.random.Generator) -> Any:
 
 
 def _deviation(losses: list[float]) -> float:
-    """Over the repeats; NaN if there was only one."""
+    """Standard deviation over the repeats; NaN if there was only one."""
     return float(np.std(losses, ddof=1)) if len(losses) > 1 else np.nan
 
 

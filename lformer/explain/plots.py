@@ -1,4 +1,4 @@
-"""matplotlib where a figure is asked for, and the picture of one explained record. Needs the extra `plots`."""
+"""matplotlib, imported on demand, and the plot of one explained series. Requires the extra `plots`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AGAINST, FOR, LINE = "#2f6fb5", "#d1495b", "#b9b9b9"
 
 
 def require_matplotlib() -> Any:
-    """pyplot as the user set it up, or an error that says what to install."""
+    """pyplot as the user has configured it, or an error that says what to install."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
@@ -22,12 +22,12 @@ def require_matplotlib() -> Any:
 
 
 def plot_record(table: pd.DataFrame, title: str, channels: int) -> Any:
-    """One axis per channel, those with the largest contributions first; each point as large as its contribution.
+    """Plot one axis per channel, those with the largest contributions first, with markers sized by contribution.
 
     Args:
-        table: time, channel, value, contribution of one record.
-        title: above all.
-        channels: how many to draw at most.
+        table: time, channel, value, contribution of one series.
+        title: title of the figure.
+        channels: maximum number of channels.
 
     Returns:
         The matplotlib figure.

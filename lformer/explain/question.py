@@ -1,4 +1,4 @@
-"""Question: one number out of the answer for one series, which can then be explained."""
+"""Question: one number of the prediction for one series, which can then be explained."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from lformer.tasks import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked of one series.
+    """The number to explain.
 
     Attributes:
-        part: the series, with the query if there is one.
-        task: what the model was trained for.
+        part: the series, with its query if there is one.
+        task: the task the model was trained for.
         what: the number in words, such as "log-odds of 'ill'".
-        output: which of the numbers the model puts out; of a classifier the class.
-        row: whose answer, if there is one per row.
+        output: index of the model output; for a classifier the class.
+        row: index of the row, if there is one prediction per row.
     """
 
     part: PanelPart
@@ -40,11 +40,11 @@ class Question:
 
     @property
     def size(self) -> float:
-        """What is a large difference of this number: 1 of log-odds, else the deviation of the target in training."""
+        """A large difference of this number: 1 for log-odds, else the standard deviation of the target in training."""
         return float(self.task.scale[self.output]) if self.task.scale else 1.0
 
     def of(self, outputs: Tensor) -> Tensor:
-        """What the model puts out, (B, O), (B, L, O) or (B, 1, O) -> (B,), in log-odds or in units of the target."""
+        """Model outputs, (B, O), (B, L, O) or (B, 1, O) -> (B,), in log-odds or in units of the target"""
         if self.row is not None:
             outputs = outputs[:, self.row]
         elif outputs.dim() == 3:
@@ -55,15 +55,15 @@ class Question:
         return self.task.decode(outputs)[:, self.output]
 
     def copies(self, panel: Panel) -> PanelPart:
-        """The same question to other series, all made from this one."""
+        """The same question for other series, all of which are variations of this one."""
         one, n = self.part, len(panel)
         zero = np.zeros(n, np.int64)
         static = None if one.static is None else one.static[zero]
-        return replace(one, panel=panel, members=zero, static=static)  # `members`: all are asked what the first one is
+        return replace(one, panel=panel, members=zero, static=static)  # `members`: all get the query of the first one
 
 
 def question(estimator: LFormerEstimator, X: Any, i: int, at: Any, output: Any) -> Question:
-    """The one number that `explain` was asked for."""
+    """The number that `explain` is to explain."""
     panel = matched(estimator, X)
     if isinstance(i, bool) or not isinstance(i, int | np.integer) or not -len(panel) <= i < len(panel):
         raise IndexError(f"i must be the position of one of the {len(panel)} series of X; got {i!r}.")
@@ -81,7 +81,7 @@ def question(estimator: LFormerEstimator, X: Any, i: int, at: Any, output: Any) 
     if of_points(estimator):
         row = _row(at, int(panel.lengths[0]))
     elif at is not None:
-        raise ValueError(f"{type(estimator).__name__} answers for a whole series: leave out at.")
+        raise ValueError(f"{type(estimator).__name__} predicts for whole series: leave out at.")
     place = "" if row is None else f" at row {row}"
     if of_classes(estimator):
         k = _class(estimator, panel, row, output)
@@ -109,7 +109,7 @@ def _row(at: Any, rows: int) -> int:
 
 
 def _class(estimator: Any, panel: Panel, row: int | None, output: Any) -> int:
-    """The position of a class; the predicted one if None."""
+    """The position of a class; that of the predicted one if None."""
     classes = estimator.classes_.tolist()
     if output is None:
         probability = estimator.predict_proba(panel)[0]

@@ -1,4 +1,4 @@
-"""Series with one thing taken away: a channel that belongs to another series, or stamps that say less than they did."""
+"""Series with one kind of information removed: a channel swapped with other series, or less informative time stamps."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from lformer.panel import Array, Panel
 
 
 def swapped_channel(panel: Panel, channel: int, donor: Array) -> Panel:
-    """Series whose observations of one channel are those of other series, at the same times since the first row.
+    """Series in which the observations of one channel come from other series, at the same times since the first row.
 
     Args:
-        panel: n series, one after the other (`compact`).
-        channel: which channel.
-        donor: (n,) the position of the series that each one gets it from.
+        panel: n series, stored contiguously (`compact`).
+        channel: index of the channel.
+        donor: (n,) position of the series from which each one gets the channel.
 
-    Rows in which nothing would be left are dropped, but for the first one of a series.
+    Rows without remaining observations are dropped, except the first one of a series.
     """
     own_values, own_seen = panel.values.copy(), _seen(panel).copy()
     given = _seen(panel)[:, channel]
@@ -47,7 +47,7 @@ def swapped_channel(panel: Panel, channel: int, donor: Array) -> Panel:
 
 
 def _merged(panel: Panel, owner: Array, times: Array, guest: Array, values: Array, seen: Array) -> Panel:
-    """Rows sorted by series and time; a guest joins the row of its stamp if there is one."""
+    """Rows sorted by series and time; a swapped observation joins a row with the same time stamp if there is one."""
     order = np.lexsort([guest, times, owner])
     owner, times, guest, values, seen = owner[order], times[order], guest[order], values[order], seen[order]
     joins = np.zeros(len(owner), bool)
@@ -63,9 +63,9 @@ def _merged(panel: Panel, owner: Array, times: Array, guest: Array, values: Arra
 
 
 def swapped_rows(panel: Panel, channel: int, donor: Array) -> Panel:
-    """As `swapped_channel`, but rows stay as they are: each gets what the same row of another series holds.
+    """Like `swapped_channel`, but rows stay where they are: each gets the value of the same row of another series.
 
-    For series whose rows are asked about. A shorter series is gone through again.
+    For series with predictions or queries at their rows. A shorter series is repeated.
     """
     source = np.concatenate(
         [
@@ -80,7 +80,7 @@ def swapped_rows(panel: Panel, channel: int, donor: Array) -> Panel:
 
 
 def evenly_spaced(panel: Panel) -> Panel:
-    """The same rows in the same order over the same span, all intervals of a series alike."""
+    """The same rows in the same order over the same span, with equal intervals within each series."""
     step = np.arange(len(panel.times)) - np.repeat(panel.first, panel.lengths)
     start = panel.first_times()
     span = np.zeros(len(panel))
@@ -91,7 +91,7 @@ def evenly_spaced(panel: Panel) -> Panel:
 
 
 def permuted_intervals(panel: Panel, rng: np.random.Generator) -> Panel:
-    """The same rows in the same order over the same span, the intervals of each series in a random order."""
+    """The same rows in the same order over the same span, with the intervals of each series in random order."""
     owner = np.repeat(np.arange(len(panel)), panel.lengths)
     later = np.ones(len(owner), bool)
     later[panel.first[panel.lengths > 0]] = False

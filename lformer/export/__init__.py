@@ -1,11 +1,13 @@
-"""A fitted estimator as graphs that run without lformer: ONNX, which needs no PyTorch either, or PyTorch's own archive.
+"""Export a fitted estimator as graphs that run without lformer: ONNX, which does not need PyTorch either, or pt2.
 
-    batch   whole series, batch and lengths free            what `predict` or `predict_proba` says
-    step    one row of B series, states in and out           what `Stream.update` says; streaming models only
-    ask     states and times in, answers out                 what `Stream.predict_at` says; of those that are asked
+    batch   whole series, with free batch size and lengths   the result of `predict` or `predict_proba`
+    step    one row of B series, with states in and out      the result of `Stream.update`; streaming models only
+    ask     states and times in, predictions out             the result of `Stream.predict_at`; interpolators,
+    forecasters
 
-All take raw values and stamps: scales, carried rows, neighbours and the units of the answers are inside, as is what
-models say of how sure they are: deviations or quantiles, and after `calibrate` intervals or sets.
+All take raw values and time stamps: scaling, carried rows, neighbours and the units of the predictions are part of the
+graph. So is the uncertainty of the predictions: standard deviations or quantiles, and after `calibrate` prediction
+intervals or sets.
 """
 
 from __future__ import annotations
@@ -28,20 +30,20 @@ from lformer.export.subject import Subject, asks, require_exportable, streams
 from lformer.sealed import json_text, write_text
 
 EXAMPLES = Path(__file__).parent / "examples"
-PACKAGES = ("onnx", "onnxscript")  # what writes ONNX
-FILES = {"batch": "model", "step": "step", "ask": "ask"}  # graph -> its file, without what it is written as
+PACKAGES = ("onnx", "onnxscript")  # needed to write ONNX
+FILES = {"batch": "model", "step": "step", "ask": "ask"}  # graph -> its file, without extension
 OURS = {"export.json", "example.json", "README.md", "run.py", "run.mjs"} | {
     f"{name}.{to}" for name in FILES.values() for to in ("onnx", "pt2")
 }
 
 
 def export(subject: Subject, folder: str | Path, to: str = "onnx") -> Path:
-    """Write the graphs of a fitted estimator, their description, and examples that run them, whole or not at all.
+    """Export the graphs of a fitted estimator, their description, and examples that run them, atomically.
 
     Args:
         subject: a fitted estimator.
-        folder: new, empty, or with an earlier export, which is replaced.
-        to: "onnx" or "pt2", PyTorch's archive.
+        folder: a new or empty folder, or one with an earlier export, which is replaced.
+        to: "onnx", or "pt2", PyTorch's own archive format.
 
     Returns:
         The folder.
@@ -88,15 +90,15 @@ def _fill(subject: Subject, folder: Path, to: str) -> None:
 
 
 def _free(folder: str | Path) -> Path:
-    """The folder without links, if an export may be put there."""
+    """The resolved folder, if an export may be written there."""
     place = Path(folder).expanduser().resolve()
     if place.exists() and not place.is_dir():
         raise ValueError(f"{place} is a file; an export is a folder. Choose another name.")
     others = sorted(entry.name for entry in place.iterdir() if entry.name not in OURS) if place.exists() else []
     if others:
         raise ValueError(
-            f"{place} holds other things than an export ({', '.join(others[:3])}), with which it must not be mixed. "
-            "Choose another folder."
+            f"{place} contains files that do not belong to an export ({', '.join(others[:3])}) and must not be mixed "
+            "with it. Choose another folder."
         )
     return place
 

@@ -1,11 +1,11 @@
-"""What a model puts out -> what a user gets: answers, how sure they are, and intervals or sets for a coverage.
+"""From model outputs to what the user gets: predictions, their uncertainty, and intervals or sets for a coverage.
 
-    answers                  probabilities, or numbers in the units of the targets
-    deviations, quantiles    what a model with `uncertainty` says beside them
+    answers                  class probabilities, or numbers in the units of the targets
+    deviations, quantiles    what a model with `uncertainty` predicts in addition
     low, high                of a calibrated model: `predict_interval`
-    sets, sets_by_class      of a calibrated classifier: `predict_set`, and with by_class=True
+    sets, sets_by_class      of a calibrated classifier: `predict_set`, without and with by_class=True
 
-The thresholds of a calibration are constants of the graph, from which the input `coverage` picks.
+The thresholds of a calibration are constants of the graph, from which the input `coverage` selects.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from lformer.export.ports import Port
 from lformer.export.subject import Subject, calibration_of, classes_of
 
 GRID = 1000  # thresholds are kept for coverages in thousandths
-MILLION = 1e6  # a coverage is rounded to the millionth part of a thousandth: 0.57 is not a little more than 570 of them
+MILLION = 1e6  # a coverage is first rounded to a millionth of a thousandth, so that 0.57 becomes exactly 570
 STEPS = [0.0, *(-NormalDist().inv_cdf(level) for level in reversed(BELOW))]  # z of the levels, from the median outwards
 
 
 class Answering(nn.Module):
-    """Answers of any shape, (..., P O) as the model puts them out, in the units of the user."""
+    """Outputs of any shape, (..., P O), converted to the user's units."""
 
     def __init__(self, subject: Subject) -> None:
         super().__init__()
@@ -39,57 +39,57 @@ class Answering(nn.Module):
         self.calibrated = calibration is not None
         if calibration is not None:
             found = torch.as_tensor(calibration.thresholds, dtype=torch.float64)  # (G, bins, 999)
-            never = found.new_full((*found.shape[:2], 1), torch.inf)  # more than 0.999 is what nobody can promise
+            never = found.new_full((*found.shape[:2], 1), torch.inf)  # no guarantee beyond 0.999
             self.thresholds = nn.Buffer(torch.cat([found, never], dim=2))
-            if len(calibration.edges):  # an archive of torch cannot hold a tensor without numbers
+            if len(calibration.edges):  # a PyTorch archive cannot hold an empty tensor
                 self.edges = nn.Buffer(torch.tensor(calibration.edges, dtype=torch.float64))
             steps = torch.tensor(STEPS, dtype=torch.float64)[:, None]
             self.steps, self.widths = nn.Buffer(steps[:-1].clone()), nn.Buffer(steps.diff(dim=0))
 
     @property
     def needs_size(self) -> bool:
-        """Whether an interval depends on what counts as one deviation, which the model does not say."""
+        """Whether intervals need an assumed standard deviation, because the model predicts none."""
         return self.calibrated and self.classes is None and self.kind == "point"
 
     @property
     def needs_ahead(self) -> bool:
-        """Whether an interval depends on how long ago the last row was."""
+        """Whether intervals depend on the time since the last row."""
         return hasattr(self, "edges")
 
     def inputs(self) -> list[Port]:
-        """What is asked for beside the series."""
-        about = "how often an interval or set is to hold the truth, 0.001 to 0.999"
+        """Inputs in addition to the series."""
+        about = "probability that an interval or set contains the true value, 0.001 to 0.999"
         return [Port("coverage", "float64", (), about)] if self.calibrated else []
 
     def outputs(self, *axes: str) -> list[Port]:
-        """What comes out, of answers along these axes."""
+        """The outputs, for predictions along these axes."""
         shape: tuple[str | int, ...] = (*axes, self.width)
         if self.classes is not None:
-            found = [Port("answers", "float64", shape, "probabilities, in the order of `classes`")]
+            found = [Port("answers", "float64", shape, "class probabilities, in the order of `classes`")]
             if self.calibrated:
-                found.append(Port("sets", "bool", shape, "the classes of a set that holds the right one so often"))
-                found.append(Port("sets_by_class", "bool", shape, "the same, as often for the series of each class"))
+                found.append(Port("sets", "bool", shape, "prediction sets with this coverage"))
+                found.append(Port("sets_by_class", "bool", shape, "the same, with this coverage within each class"))
             return found
-        found = [Port("answers", "float64", shape, "in the units of training")]
+        found = [Port("answers", "float64", shape, "predictions, in the units of training")]
         if self.kind == "gaussian":
-            found.append(Port("deviations", "float64", shape, "how sure the model is, in the units of the answers"))
+            found.append(Port("deviations", "float64", shape, "standard deviations, in the units of `answers`"))
         elif self.kind == "quantiles":
-            found.append(Port("quantiles", "float64", (*shape, 2 * len(BELOW) + 1), "at the shares `levels`"))
+            found.append(Port("quantiles", "float64", (*shape, 2 * len(BELOW) + 1), "at the `levels`"))
         if self.calibrated:
-            found.append(Port("low", "float64", shape, "lower end of an interval that holds the truth so often"))
+            found.append(Port("low", "float64", shape, "lower end of the prediction interval with this coverage"))
             found.append(Port("high", "float64", shape, "its upper end"))
         return found
 
     def forward(
         self, output: Tensor, coverage: Tensor | None, ahead: Tensor | None = None, size: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """What `outputs` names.
+        """The tensors that `outputs` lists.
 
         Args:
             output: (..., P O) of the model.
             coverage: (), if the model is calibrated.
             ahead: (...) time since the last row, if `needs_ahead`.
-            size: (..., O) of one deviation in that of training, if `needs_size`; 1 if None.
+            size: (..., O) assumed standard deviation, relative to that of training, if `needs_size`; 1 if None.
         """
         output = output.double()
         if self.classes is not None:
@@ -116,12 +116,12 @@ class Answering(nn.Module):
         return *found, answers - z * one, answers + z * one
 
     def _at(self, coverage: Tensor) -> Tensor:
-        """(G, bins) thresholds of a coverage; one between two thousandths counts as the larger."""
+        """(G, bins) thresholds for a coverage, which is rounded up to thousandths."""
         level = torch.ceil(torch.round(coverage * (GRID * MILLION)) / MILLION).clamp(1, GRID).long() - 1
         return self.thresholds.index_select(2, level.reshape(1)).squeeze(2)
 
     def _z(self, coverage: Tensor, ahead: Tensor | None) -> Tensor:
-        """(O,), or (..., O) where intervals widen with the time ahead: how many deviations an interval reaches."""
+        """(O,), or (..., O) if intervals widen with the time ahead: half-width of an interval in deviations."""
         found = self._at(coverage)
         if not self.needs_ahead:
             return found[:, 0]
@@ -130,18 +130,18 @@ class Answering(nn.Module):
         return found.T[place]
 
     def _reach(self, away: Tensor, z: Tensor) -> Tensor:
-        """(..., K, O) from the median to the levels of one side, the nearest first -> (..., O) how far z lies from it.
+        """(..., K, O) distances of the levels on one side from the median, nearest first -> (..., O) distance of z.
 
         Linear in z between two levels; beyond the last one on the line from the median.
         """
-        way = ((z[..., None, :] - self.steps) / self.widths).clamp(0, 1)  # of each piece, which share is behind
+        way = ((z[..., None, :] - self.steps) / self.widths).clamp(0, 1)  # share of each piece that lies below z
         pieces = torch.cat([away[..., :1, :], away[..., 1:, :] - away[..., :-1, :]], dim=-2)
         inside = (pieces * way).sum(dim=-2)
         last = self.steps[-1] + self.widths[-1]
         return torch.where(z > last, away[..., -1, :] * (z / last), inside)
 
     def _sets(self, probability: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
-        """(..., K) bool twice; the likeliest class is always in, as an empty set helps nobody."""
+        """(..., K) bool twice; the most likely class is always included, as an empty set is useless."""
         missed = 1 - probability
         likeliest = torch.arange(self.width, device=missed.device) == probability.argmax(dim=-1, keepdim=True)
         return (missed <= thresholds[0]) | likeliest, (missed <= thresholds[1:]) | likeliest

@@ -1,4 +1,4 @@
-"""`export.json`: all that a caller of the graphs must know."""
+"""`export.json`: everything that a caller of the graphs must know."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def describe(
     files: Mapping[str, tuple[Path, BatchGraph | StepGraph | AskGraph]],
     versions: Mapping[str, str],
 ) -> dict[str, Any]:
-    """What `export.json` says.
+    """The content of `export.json`.
 
     Args:
         subject: the fitted estimator.
-        files: graph -> its file and what it holds.
+        files: graph -> its file and its module.
         versions: of the packages that wrote it.
     """
     features, config = subject.features_, subject.model_.config
@@ -42,10 +42,10 @@ def describe(
         "answer": config.answer,
         "channels": list(features.channels),
         "classes": classes_of(subject),
-        "single": bool(getattr(subject, "_flat", False)),  # `predict` gives numbers, not lists of one
+        "single": bool(getattr(subject, "_flat", False)),  # `predict` returns numbers rather than lists with one number
         "unit": features.unit,
-        "dates": bool(features.calendar),  # stamps were dates or durations, to be counted in `unit`
-        "reach": getattr(subject, "reach_", None),  # how far after the last row training asked
+        "dates": bool(features.calendar),  # time stamps were dates or durations, to be given in `unit`
+        "reach": getattr(subject, "reach_", None),  # longest time after the last row in training
         "missing_values": _plain(subject.missing_values),
         "covariates": {name: _coding(coding) for name, coding in features.covariates.columns.items()},
         "calendar": _calendar(features.marks),
@@ -75,19 +75,19 @@ def _graph(path: Path, graph: BatchGraph | StepGraph | AskGraph) -> dict[str, An
 
 
 def _sureness(subject: Subject) -> dict[str, Any]:
-    """What is said beside the answers, and what `calibrate` found."""
+    """The kind of uncertainty that is predicted, and the result of `calibrate`."""
     kind, calibration = subject.task_.distribution, calibration_of(subject)
     about: dict[str, Any] = {"distribution": kind, "levels": list(LEVELS) if kind == "quantiles" else None}
     if calibration is None:
         return about | {"calibration": None}
     finite = np.isfinite(calibration.thresholds).sum(axis=2) / (calibration.thresholds.shape[2] + 1)
-    # Of each output, or of all classes and then each, and of each bin of the time ahead.
+    # For each output, or for all classes and then each, and for each bin of the time ahead.
     largest = {"edges": calibration.edges.tolist(), "largest_coverage": finite.tolist()}
     return about | {"calibration": {"series": int(calibration.series), **largest}}
 
 
 def _calendar(calendar: Calendar) -> dict[str, Any]:
-    """How marks are made; README.md says it in formulas."""
+    """How marks are computed; README.md has the formulas."""
     if calendar.clock is not None:
         begins, length = calendar.clock
         return {"clock": {"begins": begins, "length": length, "harmonics": CLOCK_HARMONICS, "bound": FAR}}
@@ -101,7 +101,7 @@ def _coding(coding: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold."""
+    """The value in a form that JSON can represent."""
     if isinstance(value, Mapping):
         return {str(name): _plain(one) for name, one in value.items()}
     if isinstance(value, np.ndarray | np.generic):

@@ -1,4 +1,4 @@
-"""`example.json`: uneven, ragged series with gaps, in the units of training, and what the graphs say of them."""
+"""`example.json`: uneven, ragged series with gaps, in the units of training, and the outputs of the graphs for them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from lformer.export.subject import Subject, calibration_of, members_of
 Graphs = Mapping[str, BatchGraph | StepGraph | AskGraph]
 Arrays = dict[str, np.ndarray[Any, Any]]
 SIZES = {"batch": 3, "length": 12, "queries": 2}
-COVERAGE = 900  # thousandths, if there are calibration series enough for it
+COVERAGE = 900  # thousandths, if there are enough calibration series for it
 
 
 def example(subject: Subject, graphs: Graphs) -> dict[str, Any]:
-    """Inputs, and by name what PyTorch says: `low` of whole series, `step_low` after each row of the first one, and
-    `ask_low` from the state after its last row."""
+    """Inputs, and PyTorch's outputs by name.
+
+    `low` is for whole series, `step_low` after each row of the first series, `ask_low` from the state after its last
+    row.
+    """
     batch, step, ask = graphs["batch"], graphs.get("step"), graphs.get("ask")
     given = {port.name: _made_up(port, subject) for port in batch.inputs}
     found: dict[str, Any] = {"inputs": {name: _nested(array) for name, array in given.items()}}
@@ -41,7 +44,7 @@ def example(subject: Subject, graphs: Graphs) -> dict[str, Any]:
 
 
 def initial(step: StepGraph, batch: int) -> Arrays:
-    """The state of so many series before their first rows."""
+    """The state of this many series before their first rows."""
     shapes = {port: [batch if axis == "batch" else axis for axis in port.axes] for port, _ in step.state}
     return {port.name: np.broadcast_to(np.array(start, port.dtype), shapes[port]).copy() for port, start in step.state}
 
@@ -58,7 +61,7 @@ def _stepped(step: StepGraph, given: Arrays) -> tuple[Arrays, Arrays]:
 
 
 def _of_row(given: Arrays, name: str, n: int) -> np.ndarray[Any, Any]:
-    """What the step graph takes of row n of the first series."""
+    """The input of the step graph for row n of the first series."""
     if name == "coverage":
         return given[name]
     return given[name][:1] if name == "static" else given[name][:1, n]
@@ -72,7 +75,7 @@ def _run(graph: BatchGraph | StepGraph | AskGraph, given: Arrays) -> Arrays:
 
 
 def _made_up(port: Port, subject: Subject) -> np.ndarray[Any, Any]:
-    """One input: three series of 12, 7 and 1 rows."""
+    """One input: three series with 12, 7 and 1 rows."""
     rng = np.random.default_rng(sum(map(ord, port.name)))
     shape = [SIZES[axis] if isinstance(axis, str) else axis for axis in port.axes]
     rows = members_of(subject)[0].rows
@@ -96,14 +99,14 @@ def _made_up(port: Port, subject: Subject) -> np.ndarray[Any, Any]:
 
 
 def _coverage(subject: Subject) -> np.ndarray[Any, Any]:
-    """() the largest up to `COVERAGE` for which no threshold is infinite, if there is one."""
+    """() the largest coverage up to `COVERAGE` without infinite thresholds, if there is one."""
     finite = np.isfinite(calibration_of(subject).thresholds).all(axis=(0, 1))
     enough = int(finite[:COVERAGE].sum())  # thresholds rise with the coverage
     return np.array((enough or COVERAGE) / 1000)
 
 
 def _nested(array: Any) -> Any:
-    """An array as lists, null for what is not finite."""
+    """An array as nested lists, with null for numbers that are not finite."""
     if array.ndim == 0:
         number = array.item()
         return number if np.isfinite(number) else None

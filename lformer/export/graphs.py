@@ -1,4 +1,4 @@
-"""The batch graph: raw values and stamps of whole series in, what `predict` or `predict_proba` says out."""
+"""The batch graph: from raw values and time stamps of whole series to the result of `predict` or `predict_proba`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from lformer.panel.missing import read_marks
 
 
 class Reading(nn.Module):
-    """Values as they come -> which of them are missing.
+    """Raw values -> which of them are missing.
 
-    Missing is what is NaN, a number that stands for a missing value, or in a channel that training never saw.
+    Missing are NaN, numbers that stand for missing values, and channels that were never observed in training.
     """
 
     def __init__(self, subject: Subject) -> None:
@@ -40,9 +40,9 @@ class Reading(nn.Module):
 
 
 class BatchGraph(nn.Module):
-    """B series of up to L rows, and Q times at which answers are wanted, if the model is asked at times.
+    """B series with up to L rows, and Q query times if the model predicts at queries.
 
-    Stamps are differenced here, in float64, so that those of the year 2024 in seconds lose nothing.
+    Time stamps are differenced here, in float64, so that those of the year 2024 in seconds lose no precision.
     """
 
     def __init__(self, subject: Subject) -> None:
@@ -55,25 +55,25 @@ class BatchGraph(nn.Module):
         self.outputs = self.answers = self.answering.outputs("batch", *place[subject.model_.config.answer])
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """(B, O), (B, L, O) or (B, Q, O), and what else the model says"""
+        """(B, O), (B, L, O) or (B, Q, O), and the uncertainty outputs"""
         given = {port.name: tensor for port, tensor in zip(self.inputs, inputs, strict=True)}
         batch = self.batch(given)
         ahead = size = None
         if self.answering.needs_ahead:
             assert batch.query_times is not None
             ahead = batch.query_times - batch.times.amax(dim=1, keepdim=True)
-        # Not an attribute: `torch.export` confuses the weights of a module that has two names.
+        # Not an attribute: `torch.export` confuses the weights of a module with two names.
         first = self.model.models[0] if isinstance(self.model, Ensemble) else self.model
         if self.answering.needs_size and first.rows.own is not None:
             size = _own_size(first, batch)
         return self.answering(self.model(batch), given.get("coverage"), ahead, size)
 
     def batch(self, given: dict[str, Tensor]) -> IrregularBatch:
-        """The series as a model takes them."""
+        """The series as the model takes them."""
         values, observed = given["values"], ~self.reading(given["values"])
         times, lengths, marks = given["times"], given["lengths"], given.get("marks")
         place = torch.arange(times.shape[1], device=times.device)
-        if self.asks:  # then rows in which nothing was observed are left out, as `predict` does
+        if self.asks:  # leave out rows without observations, like `predict`
             informed = observed.any(dim=2) & (place < lengths[:, None])
             order = torch.where(informed, place, place + times.shape[1]).argsort(dim=1)
             values, observed = (x.gather(1, order[..., None].expand_as(x)) for x in (values, observed))
@@ -86,7 +86,7 @@ class BatchGraph(nn.Module):
         start = torch.where(lengths > 0, times[:, 0], 0)
         clock = torch.where(valid, times, torch.where(lengths[:, None] > 0, times.gather(1, last), 0)) - start[:, None]
         before = torch.cat([clock[:, :1], clock], dim=1).gather(1, place.expand_as(clock))
-        if marks is not None:  # over the padding those of the last row, as its time
+        if marks is not None:  # on padding, those of the last row, like its time
             row = torch.minimum(place, last)
             marks = marks.gather(1, row[..., None].expand_as(marks))
         asked = given.get("query_times")
@@ -105,26 +105,26 @@ class BatchGraph(nn.Module):
 
 
 def batch_inputs(subject: Subject) -> list[Port]:
-    """What the batch graph of a model takes."""
+    """The inputs of the batch graph of a model."""
     config = subject.model_.config
     ports = [
         Port("values", "float64", ("batch", "length", config.inputs), "NaN where nothing was observed"),
-        Port("times", "float64", ("batch", "length"), "stamps, not decreasing along a series"),
-        Port("lengths", "int64", ("batch",), "rows of each series; what comes after them is padding"),
+        Port("times", "float64", ("batch", "length"), "time stamps, not decreasing along a series"),
+        Port("lengths", "int64", ("batch",), "number of rows of each series; the rest is padding"),
     ]
     if config.statics:
-        ports.append(Port("static", "float32", ("batch", config.statics), "covariates, coded as `covariates` tells"))
+        ports.append(Port("static", "float32", ("batch", config.statics), "covariates, encoded as in `covariates`"))
     if config.marks:
-        ports.append(Port("marks", "float32", ("batch", "length", config.marks), "of rows, as `calendar` tells"))
+        ports.append(Port("marks", "float32", ("batch", "length", config.marks), "of the rows, see `calendar`"))
     if config.answer == "query":
-        ports.append(Port("query_times", "float64", ("batch", "queries"), "stamps at which answers are wanted"))
+        ports.append(Port("query_times", "float64", ("batch", "queries"), "times at which to predict"))
         if config.marks:
-            ports.append(Port("query_marks", "float32", ("batch", "queries", config.marks), "of these stamps"))
+            ports.append(Port("query_marks", "float32", ("batch", "queries", config.marks), "of these times"))
     return ports
 
 
 def _own_size(model: LFormer, batch: IrregularBatch) -> Tensor:
-    """(B, 1, C) what counts as one deviation of series on their own scale, in that of training"""
+    """(B, 1, C) assumed standard deviation for series on their own scale, relative to that of training."""
     own = model.rows(batch).own
     assert own is not None
     assert model.rows.own is not None

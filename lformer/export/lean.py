@@ -1,15 +1,16 @@
-"""LeanStep: `LFormer.step` in fewer and smaller operations, of which a runtime pays for each.
+"""LeanStep: `LFormer.step` in fewer and smaller operations, each of which costs time in a runtime.
 
-- Time counts from the first row, in typical intervals, so that ages need no division. The prefix norm does not notice.
-- The memory is kept as `M = S / ġ`, with ġ the product of all gates so far: then a row only adds to it,
+- Times are relative to the first row, in typical intervals, so that ages need no division. This does not affect the
+  prefix norm.
+- The memory is stored as `M = S / ġ`, where ġ is the product of all gates so far: then a row only adds to it,
 
       M_n = M_{n-1} + (1/ġ_n - 1/ġ_{n-1}) k_nᵀ v_n,        y_n = ġ_n q_n M_n,
 
-  as (1 - g_n) / ġ_n = 1/ġ_n - 1/ġ_{n-1}. Under the prefix norm 1/ġ grows as the time since the start, no faster.
-- Of the latest rows is kept what was known of each channel after them, and the observation that came next, which is
-  filled in when it comes: so the line between neighbours is looked up, not searched for.
-- A model that is asked at times leaves out rows in which nothing was observed, as `predict` does: over no interval,
-  u = 0, and memory, total and growth stay as they are to the last digit; the rest is kept by hand.
+  as (1 - g_n) / ġ_n = 1/ġ_n - 1/ġ_{n-1}. With the prefix norm, 1/ġ only grows as fast as the time since the start.
+- For the latest rows, it stores what was known of each channel after them, and the next observation, which is filled in
+  when it comes: linear interpolation is then a lookup instead of a search.
+- A model that predicts at queries leaves out rows without observations, like `predict`: with an interval of 0, u = 0,
+  so that memory, total and growth are unchanged to the last digit; the rest is kept explicitly.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from lformer.nn.mixer import LiquidMixer, SwiGLU
 from lformer.nn.neighbours import REACH, offsets
 from lformer.nn.summaries import FAR
 
-# Powers of two that float32 holds as they are: constants of a graph may pass through it.
-NEVER = 2.0**100  # when something will be observed that has not been; minus that, when it was
+# Powers of two, which are exact in float32: constants of a graph may be converted to it.
+NEVER = 2.0**100  # time of a next observation that has not come; negated, of a previous one
 LOWEST = -(2.0**100)  # below every number of a row
-TINY = 2.0**-100  # of a sum of decays: below it there is nothing to share
-KEPT = REACH - 1  # rows that a row looks back at, beside itself
+TINY = 2.0**-100  # lower bound on a sum of decays
+KEPT = REACH - 1  # number of earlier rows that a row looks back at
 
 State = dict[str, Tensor]
 
 
 class LeanMixer(nn.Module):
-    """A `LiquidMixer` on one row of each series; memory and gates in float64, as in a stream."""
+    """A `LiquidMixer` on one row of each series; memory and gates are in float64, as in a stream."""
 
     def __init__(self, mixer: LiquidMixer, name: str) -> None:
         super().__init__()
@@ -57,7 +58,7 @@ class LeanMixer(nn.Module):
         self.mu, self.rest = nn.Buffer(mu), nn.Buffer(1 - mu)
 
     def ports(self) -> list[tuple[Port, float]]:
-        """The state, and how it begins."""
+        """The state, with its initial values."""
         H, K = self.heads, self.mix.shape[0] // self.heads
         shapes = {"memory": (H, K, K), "total": (H, 1, 1), "gate": (H, 1, 1), "growth": (H, 1, 1)}
         return [
@@ -66,7 +67,7 @@ class LeanMixer(nn.Module):
         ]
 
     def forward(self, x: Tensor, gap: Tensor, informed: Tensor | None, state: State, after: State) -> Tensor:
-        """(B, D), (B, 1, 1, 1), (B, 1) bool -> (B, D); a row that is not informed has no gap"""
+        """(B, D), (B, 1, 1, 1), (B, 1) bool -> (B, D); a row that is not informed has interval 0"""
         H, D = self.heads, x.shape[1]
         mine = {part: state[f"{self.name}_{part}"] for part in ("memory", "total", "gate", "growth")}
         K = D // H
@@ -76,7 +77,7 @@ class LeanMixer(nn.Module):
         u = gap * (mine["gate"] + self.rest * gate)
         total = mine["total"] + u
         growth = mine["growth"] * torch.exp(u / total)  # 1/ġ
-        memory = mine["memory"] + (k * (growth - mine["growth"])).mT @ v  # a runtime joins transposing and product
+        memory = mine["memory"] + (k * (growth - mine["growth"])).mT @ v  # a runtime fuses transpose and product
         y = (q @ memory / growth).float()
         x = torch.addmm(x, (torch.sigmoid(opened) * y).reshape(-1, D), self.mix)
         left, right = self.up(self.channel_norm(x)).chunk(2, dim=1)
@@ -89,11 +90,11 @@ class LeanMixer(nn.Module):
 
 
 class LeanStep(nn.Module):
-    """One row of each series, in the units in which values and stamps come, -> what the head puts out.
+    """One row of each series, in raw values and time stamps, -> output of the head.
 
     Args:
-        model: causal, with the prefix norm, as `streaming=True` builds it.
-        prefix: of the names of its state.
+        model: a causal model with the prefix norm, as built with `streaming=True`.
+        prefix: prefix of the names of its state.
     """
 
     def __init__(self, model: LFormer, prefix: str = "") -> None:
@@ -119,7 +120,7 @@ class LeanStep(nn.Module):
         self.embed, self.after_embed = _folded(embedder[0], C, rows.span.double() / interval), embedder[1:]
 
     def ports(self) -> list[tuple[Port, float | list[float]]]:
-        """The state, and how it begins: a number, or one for each place of the last axis."""
+        """The state, with its initial values: a number, or one for each position of the last axis."""
         C, D = self.channels, self.answer_width
         found: list[tuple[str, str, tuple[int, ...], float | list[float]]] = [
             ("rows", "float64", (1,), 0.0), ("start", "float64", (1,), 0.0), ("time", "float64", (1,), 0.0),
@@ -145,7 +146,7 @@ class LeanStep(nn.Module):
     def forward(
         self, values: Tensor, missing: Tensor, stamps: Tensor, static: Tensor | None, marks: Tensor | None, state: State
     ) -> tuple[Tensor | None, State]:
-        """(B, C), (B, C) bool, (B, 1), (B, S), (B, M) -> (B, P O), None if it is asked at times, and the new state"""
+        """(B, C), (B, C) bool, (B, 1), (B, S), (B, M) -> (B, P O), None for models with queries, and the new state"""
         was = {name.removeprefix(self.prefix): tensor for name, tensor in state.items()}
         is_first = was["rows"] == 0
         start = torch.where(is_first, stamps, was["start"])
@@ -201,12 +202,12 @@ class LeanStep(nn.Module):
     def _around(
         self, now: Tensor, values: Tensor, missing: Tensor, latest: Tensor, when: Tensor, was: State, after: State
     ) -> Tensor:
-        """(B, count · C) what each channel did some intervals ago, compared with its latest value."""
+        """(B, count · C) the values of each channel some intervals ago, relative to its latest value."""
         C = self.channels
         new = [torch.where(missing, NEVER, values), torch.where(missing, NEVER, now)]
         came = torch.cat([latest, when, *new], dim=1)[:, None]
-        recent = torch.where(was["recent"] == NEVER, came, was["recent"])  # those that waited for an observation
-        later = was["recent_times"][:, :, 1:]  # the first row is looked at also where all are too late
+        recent = torch.where(was["recent"] == NEVER, came, was["recent"])  # those waiting for an observation
+        later = was["recent_times"][:, :, 1:]  # the first row is used even if all are too late
         now = now[..., None]
         asked = now + self.steps  # (B, count, 1)
         row = (later <= asked).sum(dim=2, keepdim=True)
@@ -214,13 +215,13 @@ class LeanStep(nn.Module):
         before, at, following, then = found.split(C, dim=2)
         reach = then - at
         line = before + ((asked - at) / reach).clamp(min=0) * (following - before)
-        fresh = torch.maximum(came, self.waiting)  # what comes next is not known yet
+        fresh = torch.maximum(came, self.waiting)  # the next observation is not known yet
         after["recent"] = torch.cat([recent[:, 1:], fresh], dim=1)
         after["recent_times"] = torch.cat([later, now], dim=2)
         return torch.where(reach < NEVER / 2, line - latest[:, None], 0).flatten(1)
 
     def _pooled(self, x: Tensor, was: State, after: State) -> Tensor:
-        """(B, D) -> (B, D) or (B, 3 D): mean, last and greatest of the rows so far"""
+        """(B, D) -> (B, D) or (B, 3 D): mean, last and maximum of the rows so far"""
         after["sum"] = was["sum"] + x
         mean = (after["sum"] / after["rows"]).float()
         if not self.last_part:
@@ -238,7 +239,7 @@ class LeanStep(nn.Module):
         was: State,
         after: State,
     ) -> Tensor:
-        """(B, O) -> (B, O) with what `SummaryHead` adds, mixed with what `Trees` say."""
+        """(B, O) -> (B, O) with the contribution of `SummaryHead`, mixed with the prediction of `Trees`"""
         assert self.summaries is not None
         exact = torch.where(missing, 0, values)
         after |= {
@@ -265,7 +266,7 @@ class LeanStep(nn.Module):
 
 
 def by_heads(layers: Sequence[nn.Linear], heads: int, scales: Sequence[float] | None = None) -> nn.Linear:
-    """One map in the place of several, whose outputs stand side by side for each head in turn."""
+    """Fuse several linear maps into one, whose outputs are grouped by head."""
     stacked = nn.Linear(layers[0].in_features, sum(layer.out_features for layer in layers))
     weights = [m.weight * scale for m, scale in zip(layers, scales or [1.0] * len(layers), strict=True)]
     with torch.no_grad():
@@ -275,7 +276,7 @@ def by_heads(layers: Sequence[nn.Linear], heads: int, scales: Sequence[float] | 
 
 
 def _folded(linear: nn.Module, C: int, span: Tensor) -> nn.Linear:
-    """The first map of the embedder, for rows that say what is missing, not fresh, and ages not divided by a span."""
+    """The first layer of the embedder, for rows with missing instead of fresh flags, and ages not divided by a span."""
     assert isinstance(linear, nn.Linear)
     folded = nn.Linear(linear.in_features, linear.out_features)
     weight, bias = linear.weight.detach().double().clone(), linear.bias.detach().double()

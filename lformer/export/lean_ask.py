@@ -1,6 +1,6 @@
-"""LeanAsk: `LFormer.ask` from the state that `LeanStep` keeps; it reads and writes nothing.
+"""LeanAsk: `LFormer.ask` from the state of `LeanStep`; it only reads.
 
-With the memory kept as M = S / ġ, a query at û after the latest row reads `q S exp(-û) = q M / (exp(û) / ġ)`.
+With the memory stored as M = S / ġ, a query at û after the latest row reads `q S exp(-û) = q M / (exp(û) / ġ)`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lformer.nn.persistence import Persistence
 
 
 class AskingMixer(nn.Module):
-    """A `LiquidMixer` on queries, which read the memory, faded since the latest row, and leave it as it is."""
+    """A `LiquidMixer` on queries, which read the memory, faded since the latest row, and do not change it."""
 
     def __init__(self, mixer: LiquidMixer, name: str) -> None:
         super().__init__()
@@ -52,11 +52,11 @@ class AskingMixer(nn.Module):
 
 
 class LeanAsk(nn.Module):
-    """Moments of each series, in the units in which stamps come, -> what the model puts out for them.
+    """Query times of each series, as raw time stamps, -> output of the model.
 
     Args:
-        model: causal, with the prefix norm, asked at times, as `streaming=True` builds it.
-        prefix: of the names of its state.
+        model: a causal model with the prefix norm that predicts at queries, as built with `streaming=True`.
+        prefix: prefix of the names of its state.
     """
 
     def __init__(self, model: LFormer, prefix: str = "") -> None:
@@ -72,15 +72,15 @@ class LeanAsk(nn.Module):
         self.persistence = model.persistence
         embedder = model.embedder.value
         assert isinstance(embedder, nn.Sequential)
-        # Of a row, a query shows what is known, its age and the pace, if answers start from there; nothing is fresh
-        # and there are no neighbours, whose numbers are 0. What is known in advance stands last.
+        # Of the features of a row, a query has the latest values, their ages and the intervals, if predictions start
+        # from there; nothing is fresh, and neighbours are 0. What is known in advance comes last.
         shown = [] if model.persistence is None else [*range(C), *range(2 * C, 3 * C + 2)]
         advance = range(rows.width - config.statics - config.marks, rows.width)
         self.embed = _columns(embedder[0], [*shown, *advance], C, rows.span.double() / interval)
         self.after_embed = embedder[1:]
 
     def ports(self) -> list[Port]:
-        """What it reads of the state."""
+        """The part of the state that it reads."""
         C = self.channels
         own = {"rows": (1,), "start": (1,), "time": (1,)}
         if self.persistence is not None:
@@ -123,7 +123,7 @@ class LeanAsk(nn.Module):
         return torch.where(answerable[..., None], told, torch.nan), since * self.interval
 
     def _guess(self, now: Tensor, was: State) -> Tensor:
-        """(B, Q, C) what `Persistence` starts from"""
+        """(B, Q, C) the guess of `Persistence`"""
         assert self.persistence is not None
         latest, seen = was["latest"].float(), was["values_seen"]
         mean = (was["values_sum"] / seen.clamp(min=1)).float()
@@ -134,11 +134,11 @@ class LeanAsk(nn.Module):
 
 
 def _columns(linear: nn.Module, columns: list[int], C: int, span: Tensor) -> nn.Linear:
-    """The first map of the embedder on some of the numbers of a row, ages not divided by a span."""
+    """The first layer of the embedder on some of the features of a row, with ages not divided by a span."""
     assert isinstance(linear, nn.Linear)
     weight = linear.weight.detach().double().clone()
     weight[:, 2 * C : 3 * C] /= torch.log1p(span)
-    found = nn.Linear(max(1, len(columns)), linear.out_features)  # of no numbers at all only the bias counts
+    found = nn.Linear(max(1, len(columns)), linear.out_features)  # without any columns, only the bias counts
     with torch.no_grad():
         found.weight.copy_(weight[:, columns] if columns else torch.zeros_like(found.weight))
         found.bias.copy_(linear.bias)

@@ -1,4 +1,4 @@
-"""Port: what goes into a graph or comes out of it, by name, type and axes."""
+"""Port: an input or output of a graph, with name, type and axes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Port(NamedTuple):
 
     name: str
     dtype: str
-    axes: tuple[str | int, ...]  # the name of an axis that is free, or how long it is
+    axes: tuple[str | int, ...]  # the name of a free axis, or the length of a fixed one
     about: str = ""
 
     def example(self, sizes: dict[str, int]) -> Tensor:
-        """Ones of this shape; a graph is traced with their shapes, never with their values."""
+        """Ones of this shape; tracing a graph depends on shapes, never on values."""
         shape = [sizes[axis] if isinstance(axis, str) else axis for axis in self.axes]
         return torch.ones(shape, dtype=DTYPES[self.dtype])
 

@@ -1,4 +1,4 @@
-"""From a graph in PyTorch to a program that stands alone: `torch.export`, and from there to ONNX."""
+"""From a PyTorch graph to a standalone program: `torch.export`, and from there to ONNX."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torch import nn
 
 from lformer.export.ports import Port
 
-OPSET = 18  # of ONNX, which runtimes since 2023 know
-TRACED = {"batch": 3, "length": 11, "queries": 5}  # no two alike, none of them 0 or 1, which a tracer takes for fixed
+OPSET = 18  # of ONNX, supported by runtimes since 2023
+TRACED = {"batch": 3, "length": 11, "queries": 5}  # all different, and not 0 or 1, which a tracer treats as constants
 
 
 def traced(graph: nn.Module, inputs: Sequence[Port]) -> torch.export.ExportedProgram:
-    """The program of a graph, with every axis free that has a name."""
+    """The program of a graph, in which all named axes are free."""
     examples = tuple(port.example(TRACED) for port in inputs)
     free = tuple(
         {n: torch.export.Dim.DYNAMIC for n, axis in enumerate(port.axes) if isinstance(axis, str)} for port in inputs
@@ -31,7 +31,7 @@ def traced(graph: nn.Module, inputs: Sequence[Port]) -> torch.export.ExportedPro
 def save_onnx(
     program: torch.export.ExportedProgram, path: Path, inputs: Sequence[Port], outputs: Sequence[Port]
 ) -> None:
-    """Write one file, weights included; its free axes bear the names that the ports give them."""
+    """Write one file, including weights; its free axes have the names given by the ports."""
     import onnx
 
     from lformer.export.translations import translations
@@ -50,14 +50,14 @@ def save_onnx(
 
 
 def save_pt2(program: torch.export.ExportedProgram, path: Path) -> None:
-    """Write an archive that `torch.export.load` reads."""
+    """Write an archive for `torch.export.load`."""
     with _quietly():
         torch.export.save(program, path)
 
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Without what PyTorch says of itself: packages that it could use, and names that it will give up."""
+    """Suppress PyTorch's messages about optional packages and deprecated names."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():

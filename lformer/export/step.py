@@ -1,6 +1,6 @@
-"""The step graph: one row of each of B series and their states in, answers and new states out.
+"""The step graph: from one row of each of B series and their states to predictions and new states.
 
-Of a model that is asked at times, new states alone: the ask graph answers from these.
+For models that predict at queries, it returns only new states, from which the ask graph predicts.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from lformer.export.subject import Subject, members_of
 
 
 class StepGraph(nn.Module):
-    """What `Stream.update` says after one row, of B series at once.
+    """The result of `Stream.update` after one row, for B series at once.
 
-    A series begins with the state that `initial` gives, and its first stamp is what time counts from.
+    A series starts with the state given by `initial`; times are relative to its first row.
     """
 
     def __init__(self, subject: Subject) -> None:
@@ -33,19 +33,19 @@ class StepGraph(nn.Module):
         self.state = [port for member in self.members for port in member.ports()]  # type: ignore[operator]
         row = [
             Port("values", "float64", ("batch", config.inputs), "NaN where nothing was observed"),
-            Port("times", "float64", ("batch",), "stamps, each after the one before of its series"),
+            Port("times", "float64", ("batch",), "time stamps, each later than the previous one of its series"),
         ]
         if config.statics:
-            row.append(Port("static", "float32", ("batch", config.statics), "covariates, coded as `covariates` tells"))
+            row.append(Port("static", "float32", ("batch", config.statics), "covariates, encoded as in `covariates`"))
         if config.marks:
-            row.append(Port("marks", "float32", ("batch", config.marks), "of these stamps, as `calendar` tells"))
+            row.append(Port("marks", "float32", ("batch", config.marks), "of these times, see `calendar`"))
         self.rows = [*row, *([] if self.asks else self.answering.inputs())]
         self.inputs = [*self.rows, *(port for port, _ in self.state)]
         self.answers = [] if self.asks else self.answering.outputs("batch")
         self.outputs = [*self.answers, *(port.next() for port, _ in self.state)]
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """(B, O) and what else the model says, unless it is asked at times; the new state in the order of the old"""
+        """(B, O) and the uncertainty outputs, but not for models with queries; the new state in the order of the old"""
         given: State = {port.name: tensor for port, tensor in zip(self.inputs, inputs, strict=True)}
         values, missing = given["values"], self.reading(given["values"])
         stamps = given["times"][:, None]

@@ -1,4 +1,4 @@
-"""What is exported: a fitted estimator, of which only this much is asked, and what of it a graph cannot hold."""
+"""What can be exported: the interface of a fitted estimator, and checks of what a graph cannot represent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lformer.nn.mixer import LiquidMixer, SwiGLU
 from lformer.panel import MissingValues
 from lformer.tasks import Task
 
-KINDS = {  # what each estimator answers, and the task it was trained on
+KINDS = {  # estimators that can be exported, and their tasks
     "LFormerClassifier": "classify",
     "LFormerRegressor": "regress",
     "LFormerPointClassifier": "classify-points",
@@ -19,14 +19,14 @@ KINDS = {  # what each estimator answers, and the task it was trained on
     "LFormerInterpolator": "interpolate",
     "LFormerForecaster": "extrapolate",
 }
-STEP: dict[str, tuple[str, ...]] = {  # what a lean step knows of
+STEP: dict[str, tuple[str, ...]] = {  # settings that a lean step supports
     "rows": ("carried",), "embedder": ("mlp",), "time_embedding": ("none", "relative"), "gate_norm": ("prefix",),
     "persistence": ("none", "latest"), "read_out": ("row",),
 }  # fmt: skip
 
 
 class Subject(Protocol):
-    """A fitted estimator, as `lformer.estimators` has them."""
+    """A fitted estimator of `lformer.estimators`."""
 
     model_: LFormer | Ensemble
     task_: Task
@@ -37,33 +37,33 @@ class Subject(Protocol):
 
 
 def members_of(subject: Subject) -> list[LFormer]:
-    """The models that answer together."""
+    """The members of an ensemble, or a list with the single model."""
     return subject.model_.models if isinstance(subject.model_, Ensemble) else [subject.model_]
 
 
 def classes_of(subject: Subject) -> list[Any] | None:
-    """The classes that probabilities stand for, in their order; None if it answers with numbers."""
+    """The classes in the order of their probabilities; None for regression."""
     classes = getattr(subject, "classes_", None)
     return None if classes is None else classes.tolist()
 
 
 def calibration_of(subject: Subject) -> Any:
-    """The thresholds, if it is calibrated; else None."""
+    """The calibration; None if there is none."""
     return getattr(subject, "calibration_", None)
 
 
 def streams(subject: Subject) -> bool:
-    """Whether there is a step graph: the model only looks back."""
+    """Whether there is a step graph: the model is causal."""
     return subject.model_.config.causal
 
 
 def asks(subject: Subject) -> bool:
-    """Whether it answers at times that are asked for, for which its streams have an ask graph."""
+    """Whether it predicts at query times, so that streaming models have an ask graph."""
     return subject.model_.config.answer == "query"
 
 
 def require_exportable(subject: Subject) -> None:
-    """Refuse in words what a graph cannot hold."""
+    """Raise a clear error for what a graph cannot represent."""
     name, config, task = type(subject).__name__, subject.model_.config, subject.task_
     if KINDS.get(name) != task.name:
         raise ValueError(
@@ -73,8 +73,8 @@ def require_exportable(subject: Subject) -> None:
     told = len(task.shift) if classes is None else len(classes)
     if told != config.outputs:
         raise ValueError(
-            f"the model puts out {config.outputs} numbers where {name} answers with {told}: its head is one that an "
-            "exported graph does not know. Export a model with the usual head."
+            f"the model has {config.outputs} outputs where {name} needs {told}: exported graphs do not support its "
+            "head. Export a model with the usual head."
         )
     for member in members_of(subject):
         for mixer in member.mixers:

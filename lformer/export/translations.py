@@ -1,8 +1,8 @@
-"""What PyTorch does that ONNX has no operator for, in operators that it has; linear in the length, or nearly.
+"""PyTorch operators that ONNX lacks, expressed in operators that it has; linear in the length, or nearly.
 
-cummax, cummin   in ceil(log2 L) rounds, each of which looks 1, 2, 4, … places back
-searchsorted     sequence and questions are sorted together; the rows that come before a question are counted
-sort             of equals the first comes first
+cummax, cummin   in ceil(log2 L) rounds, which look 1, 2, 4, … positions back
+searchsorted     sequence and queries are sorted together, and the rows before each query are counted
+sort             stable
 expm1            in float64, in which exp(x) - 1 keeps the digits that float32 would lose
 """
 
@@ -15,7 +15,7 @@ import torch
 from onnxscript import INT64, script
 from onnxscript import opset18 as op
 
-DOUBLE, WHOLE = 11, 7  # as ONNX numbers its types
+DOUBLE, WHOLE = 11, 7  # type numbers of ONNX
 
 
 @script()  # type: ignore[untyped-decorator, unused-ignore]
@@ -34,13 +34,13 @@ def _running_max(x: INT64[...]) -> INT64[...]:
 
 
 def cummax(self: Any, dim: int) -> Any:
-    """(..., L) -> (..., L), and no positions, which nothing of ours asks for"""
+    """(..., L) -> (..., L), without the positions, which we do not use."""
     _require_last(self, dim)
     return _running_max(self), op.Identity(self)
 
 
 def cummin(self: Any, dim: int) -> Any:
-    """As `cummax`."""
+    """Like `cummax`."""
     _require_last(self, dim)
     return op.Neg(_running_max(op.Neg(self))), op.Identity(self)
 
@@ -48,19 +48,19 @@ def cummin(self: Any, dim: int) -> Any:
 def searchsorted(
     sorted_sequence: Any, self: Any, out_int32: bool = False, right: bool = False, side: Any = None, sorter: Any = None
 ) -> Any:
-    """(B, L), (B, Q) -> (B, Q), how many entries are not greater"""
+    """(B, L), (B, Q) -> (B, Q), number of entries that are not greater"""
     if not right or out_int32 or side is not None or sorter is not None:
         raise NotImplementedError("searchsorted is translated with right=True alone.")
     rows = op.Shape(sorted_sequence, start=-1)
     both = op.Concat(sorted_sequence, self, axis=-1)
-    _, order = op.TopK(both, op.Shape(both, start=-1), axis=-1, largest=0, sorted=1)  # of equals the first comes first
+    _, order = op.TopK(both, op.Shape(both, start=-1), axis=-1, largest=0, sorted=1)  # stable
     before = op.CumSum(op.Cast(op.Less(order, rows), to=WHOLE), op.Constant(value_int=-1))
-    placed = op.ScatterElements(order, order, before, axis=-1)  # every place is written
+    placed = op.ScatterElements(order, order, before, axis=-1)  # every position is written
     return op.Slice(placed, rows, op.Constant(value_ints=[2**62]), op.Constant(value_ints=[-1]))
 
 
 def stable_sort(self: Any, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
-    """Values in order, and where they stood; of equals the first comes first, as ONNX promises."""
+    """Sorted values and their original positions; ONNX guarantees that the order of equal values is preserved."""
     return op.TopK(self, op.Shape(self, start=dim, end=dim + 1 or None), axis=dim, largest=int(descending), sorted=1)
 
 
@@ -76,7 +76,7 @@ def _require_last(x: Any, dim: int) -> None:
 
 
 def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """What `torch.onnx.export` is to use beside its own."""
+    """Translations for `torch.onnx.export`, in addition to its own."""
     aten = torch.ops.aten
     return {
         aten.cummax.default: cummax,

@@ -1,4 +1,4 @@
-"""Modules: the operator with its projections, the mixer block, the backbone. Needs torch and numpy alone."""
+"""PyTorch modules: the operator with its projections, the mixer block, the backbone. Only needs torch and numpy."""
 
 from lformer.nn.attention import LayerState, LiquidGatedAttention
 from lformer.nn.embedder import Embedder, SinusoidalTime

@@ -1,4 +1,4 @@
-"""LiquidGatedAttention: decoupled heads over `ops.liquid_gated_attention` (paper IV-A, IV-B)."""
+"""LiquidGatedAttention: decoupled heads around `ops.liquid_gated_attention` (paper IV-A, IV-B)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OutputGate = Literal["sigmoid", "none"]
 
 
 class LayerState(NamedTuple):
-    """What one layer remembers at the last valid row; what grows with the series is in float64, see `exact_dtype`."""
+    """The state of a layer after the last valid row; what grows with the series is in float64, see `exact_dtype`."""
 
     memory: Tensor  # (B, H, K, V) fast-weight memory S
     total: Tensor  # (B, H) running sum of u
@@ -43,18 +43,18 @@ class Interpolation(nn.Module):
 
 
 class LiquidGatedAttention(nn.Module):
-    """Y = Concat_h( O ⊙ LGA_h(X, Δ) ) W_m, each head with its own gate projection and its own mu.
+    """Liquid gated attention: Y = Concat_h( O ⊙ LGA_h(X, Δ) ) W_m, where each head has its own gate and its own mu.
 
     Args:
-        width: D, size of a row.
+        width: D, width of a row.
         heads: H; must divide D.
-        causal: whether a row reads only what came before it.
-        gate_norm: "sequence" (paper; reads the whole series), "prefix" (streams) or "none" (absolute time). With
-            causal=True, "sequence" exists for the paper's efficiency study: its gates see the future.
+        causal: whether a row only reads earlier rows.
+        gate_norm: "sequence" (paper; uses the whole series), "prefix" (allows streaming) or "none" (absolute time).
+            With causal=True, "sequence" exists for the paper's efficiency study: its gates see the future.
         mu: "per_head" (paper), "shared" by all heads, or "fixed" at 0.5.
-        rate: "input" (paper) or "time": decay by the clock alone, `u = Δ`.
+        rate: "input" (paper) or "time": decay that depends on time alone, `u = Δ`.
         output_gate: "sigmoid" (paper) or "none".
-        backend: of `ops.liquid_gated_attention`.
+        backend: backend of `ops.liquid_gated_attention`.
 
     Example:
         >>> layer = LiquidGatedAttention(width=64, heads=4)
@@ -131,13 +131,13 @@ class LiquidGatedAttention(nn.Module):
         Args:
             x: (B, L, D) rows.
             deltas: (B, L) interval since the latest writing row; 0 on padding.
-            lengths: (B,) valid rows, all if None; only the returned state depends on it.
-            is_query: (B, L) bool, rows that only read: no other row notices them.
-            state: where the series stands, if it is continued.
-            return_state: also return where it stands after the last valid row.
+            lengths: (B,) number of valid rows, all if None; only affects the returned state.
+            is_query: (B, L) bool, rows that only read the memory and do not affect other rows.
+            state: the state to continue from, if any.
+            return_state: whether to also return the state after the last valid row.
 
         Returns:
-            (B, L, D), and the new state if asked for.
+            (B, L, D), and the new state if requested.
         """
         if return_state or state is not None:
             self._require_streaming("carry a state")
@@ -152,7 +152,7 @@ class LiquidGatedAttention(nn.Module):
         )
         if not self.causal and self.gate_norm == "none":
             checks.moderate_result(y)
-        if is_query is not None:  # a query sees the memory of the latest row, faded by its own gate
+        if is_query is not None:  # a query reads the memory of the latest row, faded by its own gate
             y = y * torch.exp(writes - decay)[..., None].to(y.dtype)
         y = self._emit(y, o)
         if not return_state:
@@ -161,9 +161,9 @@ class LiquidGatedAttention(nn.Module):
         return y, LayerState(memory.to(exact), total.to(exact), _last_gate(gate, lengths, is_query, state))
 
     def sharded(self, x: Tensor, deltas: Tensor, lengths: Tensor, group: Group = None) -> Tensor:
-        """As `forward`, (B, L, D), (B, L), (B,) -> (B, L, D), on the stretch of each series that this process holds.
+        """Like `forward`, (B, L, D), (B, L), (B,) -> (B, L, D), on the stretch of each series that this process holds.
 
-        The other processes of the group hold the others, in the order of their ranks. Runs in plain PyTorch.
+        The other processes of the group hold the other stretches, in the order of their ranks. Runs in plain PyTorch.
         """
         q, k, v, o, gate = self._project(x)
         u = sharded.liquid_decay(gate, deltas, self._mu(gate), lengths, group)
@@ -175,12 +175,12 @@ class LiquidGatedAttention(nn.Module):
         return self._emit(y, o)
 
     def decays(self, x: Tensor, deltas: Tensor) -> Tensor:
-        """(B, L, D), (B, L) -> (B, L, H), the exponent of the gate of each row, `-log g`, as `forward` applies it."""
+        """(B, L, D), (B, L) -> (B, L, H), the exponent of the gate of each row, `-log g`, as used in `forward`."""
         *_, gate = self._project(x)
         return ops.normalise_decay(self._decay(gate, deltas, None, None), self.gate_norm)
 
     def step(self, x: Tensor, delta: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        """One row at a time: (B, D), (B,) -> (B, D) and the new state."""
+        """Process one row: (B, D), (B,) -> (B, D) and the new state."""
         self._require_streaming("step")
         q, k, v, o, gate = self._project(x[:, None])
         u = self._decay(gate, delta[:, None], state, None)
@@ -202,7 +202,7 @@ class LiquidGatedAttention(nn.Module):
         )
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor]:
-        """(B, L, D) -> q, k, v (B, L, H, K), o (B, L, D) or None, x̃ (B, L, H): one product with all weights."""
+        """(B, L, D) -> q, k, v (B, L, H, K), o (B, L, D) or None, x̃ (B, L, H), by one product with all weights"""
         D, H = self.width, self.heads
         scale = 1 / math.sqrt(D // H)
         layers = [self.query, self.key, self.value, *(m for m in (self.output_gate, self.gate) if m is not None)]
@@ -217,7 +217,7 @@ class LiquidGatedAttention(nn.Module):
         return ops.liquid_decay(gate, deltas, self._mu(gate), state and state.gate, is_query)
 
     def _mu(self, gate: Tensor) -> Tensor:
-        """-> (H,) or (1,). By the clock alone, x̃ is 1 and only the row itself counts, so u = Δ."""
+        """-> (H,) or (1,). For decay by time alone, x̃ is 1 and only the row itself counts, so u = Δ."""
         return gate.new_zeros(1) if self.mu is None else self.mu()
 
     def _emit(self, y: Tensor, o: Tensor | None) -> Tensor:
@@ -239,7 +239,7 @@ class LiquidGatedAttention(nn.Module):
 
 
 def _last_gate(gate: Tensor, lengths: Tensor | None, is_query: Tensor | None, state: LayerState | None) -> Tensor:
-    """(B, L, H) -> (B, H): the gate of the last valid writing row, or what came before if there is none."""
+    """(B, L, H) -> (B, H): the gate of the last valid writing row, or that of the state if there is none"""
     B, L, H = gate.shape
     counts = torch.ones(B, L, dtype=torch.bool, device=gate.device) if is_query is None else ~is_query
     position = torch.arange(1, L + 1, device=gate.device)
@@ -252,7 +252,7 @@ def _last_gate(gate: Tensor, lengths: Tensor | None, is_query: Tensor | None, st
 
 
 def one_of(name: str, value: str, choices: object) -> None:
-    """Refuse a name that is not among the choices of a Literal."""
+    """Raise if a value is not among the choices of a Literal."""
     allowed = get_args(choices)
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}.")

@@ -1,4 +1,4 @@
-"""Dropout whose random numbers may belong to one run."""
+"""Dropout with random numbers that may belong to a single run."""
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +9,7 @@ from lformer.ops.dropout import LEVELS, levels
 
 
 class Dropout(nn.Dropout):
-    """As `torch.nn.Dropout`; inside `lformer.draws.drawing_from` it draws from the generators of the run."""
+    """Like `torch.nn.Dropout`; inside `lformer.draws.drawing_from` it uses the random generators of the run."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(...) -> (...)"""
@@ -25,14 +25,14 @@ class Dropout(nn.Dropout):
 
 
 def draw_seed(device: torch.device) -> Tensor:
-    """() int64 for what kernels drop, from the generator that `Dropout` draws from: a replayed graph draws anew."""
+    """() int64 seed for dropout in kernels, from the generator of `Dropout`; a replayed CUDA graph draws a new one."""
     return torch.empty((), dtype=torch.int64, device=device).random_(generator=generator_on(device))
 
 
 def _kept_on_cpu(x: Tensor, p: float, generator: torch.Generator) -> Tensor:
     """0 for a share p of the numbers, 1 / (1 - p) for the others, in the shape of x.
 
-    `bernoulli_` draws 64 bits for each number on a CPU, which took a tenth of a training step; 16 are enough.
+    On a CPU, `bernoulli_` draws 64 bits per number, which took a tenth of a training step; 16 bits are enough.
     """
     dropped = levels(p)
     words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)

@@ -1,4 +1,4 @@
-"""From observations to rows of width D: the embedders of the paper's experiments (supplement, implementation)."""
+"""Embedders from observations to rows of width D, as in the paper's experiments (supplement, implementation)."""
 
 import math
 from collections.abc import Callable
@@ -12,7 +12,7 @@ TimeEmbedding = Literal["none", "sinusoidal", "relative"]
 
 
 def require_shape(values: Tensor, shape: tuple[int, ...]) -> None:
-    """Refuse rows (B, L, *C) of another shape than the model was built for."""
+    """Raise if rows (B, L, *C) have another shape than the model was built for."""
     if tuple(values.shape[2:]) != shape:
         raise ValueError(f"the model was built for rows of shape {shape}; got {tuple(values.shape[2:])}.")
 
@@ -52,7 +52,7 @@ class FrameEncoder(nn.Module):
 
 
 class SinusoidalTime(nn.Module):
-    """Sine and cosine of the time since the start, at geometric frequencies: positional encoding at real times."""
+    """Sine and cosine of the time since the start, at geometric frequencies: positional encoding for real times."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -71,16 +71,16 @@ class SinusoidalTime(nn.Module):
 
 
 class Embedder(nn.Module):
-    """Embed what was observed, and add the embedding of when.
+    """Embed the observations, and add an embedding of their times.
 
     Args:
         inputs: C, observed channels; ignored by "frames".
         width: D.
-        kind: "linear"; "relu" = Linear, ReLU; "relu_norm" = Linear, ReLU, LayerNorm; "mlp" = `layers` times
-            [Linear, ReLU, LayerNorm], then Linear; "frames" = convolutions over 24 x 24 frames.
+        kind: "linear"; "relu" = Linear, ReLU; "relu_norm" = Linear, ReLU, LayerNorm; "mlp" = `layers` times [Linear,
+            ReLU, LayerNorm], then Linear; "frames" = convolutions over 24 x 24 frames.
         layers: hidden layers of "mlp".
-        time: "none"; "sinusoidal" of the time, added to the row (paper); "relative", the same of the time in typical
-            intervals, which the caller divides by, so that the unit of time does not matter.
+        time: "none"; "sinusoidal" encoding of the time, added to the row (paper); or "relative", the same of the time
+            in typical intervals, by which the caller divides, so that the unit of time does not matter.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Ensemble: several models that answer as one, by the mean of their answers or the mixture of their distributions."""
+"""Ensemble: several models whose predictions are averaged, or whose predicted distributions are mixed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from lformer.nn.lformer import LFormer, LFormerConfig, State
 
 
 class Ensemble(nn.Module):
-    """Models of one shape, trained apart. Single answers err in different directions; their mean errs less.
+    """An ensemble of models with the same configuration, trained independently.
+
+    Their errors partly cancel, so the mean has a smaller error than a single model.
 
     Example:
         >>> models = Ensemble([LFormer(LFormerConfig(inputs=3, outputs=2)) for _ in range(3)])
@@ -32,7 +34,7 @@ class Ensemble(nn.Module):
         return self.models[0].config
 
     def forward(self, batch: IrregularBatch) -> Tensor:
-        """(B, O), (B, L, O) or (B, Q, O) as `config.answer` says; O is `config.numbers`"""
+        """(B, O), (B, L, O) or (B, Q, O), depending on `config.answer`; O is `config.numbers`"""
         return mixture(self.config.distribution, torch.stack([member(batch) for member in self.models]))
 
     def init_state(self, batch: int, static: Tensor | None = None) -> tuple[State, ...]:
@@ -42,7 +44,7 @@ class Ensemble(nn.Module):
     def step(
         self, values: Tensor, delta: Tensor, states: tuple[State, ...], marks: Tensor | None = None
     ) -> tuple[Tensor, tuple[State, ...]]:
-        """One row per series, as `LFormer.step`: (B, O) and the new states"""
+        """One row per series, as in `LFormer.step`: (B, O) and the new states."""
         steps = [m.step(values, delta, state, marks) for m, state in zip(self.models, states, strict=True)]
         told = mixture(self.config.distribution, torch.stack([answer for answer, _ in steps]))
         return told, tuple(state for _, state in steps)
@@ -50,15 +52,15 @@ class Ensemble(nn.Module):
     def advance(
         self, values: Tensor, delta: Tensor, states: tuple[State, ...], marks: Tensor | None = None
     ) -> tuple[State, ...]:
-        """The states after one row per series, as `LFormer.advance`."""
+        """The states after one row per series, as in `LFormer.advance`."""
         return tuple(m.advance(values, delta, state, marks) for m, state in zip(self.models, states, strict=True))
 
     def ask(self, times: Tensor, states: tuple[State, ...], marks: Tensor | None = None) -> Tensor:
-        """(B, Q, O) at times, as `LFormer.ask`"""
+        """(B, Q, O) at query times, as in `LFormer.ask`."""
         answers = [m.ask(times, state, marks) for m, state in zip(self.models, states, strict=True)]
         return mixture(self.config.distribution, torch.stack(answers))
 
     @property
     def models(self) -> list[LFormer]:
-        """The members, as what they are."""
+        """The members, with their type."""
         return [member for member in self.members if isinstance(member, LFormer)]

@@ -1,7 +1,7 @@
-"""The one page that knows which parts of an LFormer run as fused kernels: which, why not the others, and running them.
+"""Decides which parts of an LFormer run as fused kernels, explains why others do not, and runs them.
 
-`LFormer.forward` asks `choose` once. What decides is in the modules and in `Call`, never in the numbers of a batch, so
-the answer for a machine with a GPU can be had on one without: `expected`.
+`LFormer.forward` calls `choose` once. The decision depends on the modules and on `Call`, never on the numbers in a
+batch, so `expected` can determine the path for a machine with a GPU on one without.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ KNOWN = (LiquidGatedAttention, Interpolation, SwiGLU, nn.Linear, nn.LayerNorm, D
 
 
 class Path(NamedTuple):
-    """How a model answers, from the fastest name to the slowest.
+    """How a model is computed, from the fastest path to the slowest.
 
-    "fused model": embedder, mixers and, behind a mean, the head are kernels. "fused mixers": all mixers are one call
-    of kernels, behind the embedder as a module. "fused layers": all mixers are one call of products by cuBLAS and of
-    kernels between them, of any width. "fused operator": modules, with the operator as kernels inside. "plain": modules
-    in plain PyTorch.
+    "fused model": the embedder, the mixers and, after a mean, the head are kernels. "fused mixers": all mixers run in
+    one call of kernels, after the embedder as a module. "fused layers": all mixers run in one call of cuBLAS products
+    with kernels between them, for any width. "fused operator": modules in which the operator runs as kernels. "plain":
+    modules in plain PyTorch.
     """
 
     name: str
@@ -65,14 +65,14 @@ class Path(NamedTuple):
 
 
 class Obstacle(NamedTuple):
-    """Why something is not fused, and what would change it."""
+    """Why something is not fused, and what would change that."""
 
     reason: str
     remedy: str = ""
 
 
 class Call(NamedTuple):
-    """All of a call that decides its path, beside the modules."""
+    """Everything about a call that determines its path, apart from the modules."""
 
     device: torch.device
     values: torch.dtype
@@ -88,7 +88,7 @@ class Call(NamedTuple):
 
 
 def call_of(values: Tensor, deltas: Tensor, queries: bool = False, continued: bool = False) -> Call:
-    """Of values or rows (B, L, *C) and intervals (B, L)."""
+    """For values or rows (B, L, *C) and intervals (B, L)."""
     device = values.device
     autocast = torch.is_autocast_enabled(device.type)
     rows = torch.get_autocast_dtype(device.type) if autocast else values.dtype
@@ -100,7 +100,7 @@ def call_of(values: Tensor, deltas: Tensor, queries: bool = False, continued: bo
 
 
 def expected(config: LFormerConfig, training: bool = True) -> Path:
-    """The path on a recent NVIDIA GPU, in the precision that the trainer chooses (TF32): asks for the shapes alone."""
+    """The path on a recent NVIDIA GPU with TF32, the trainer's default precision; depends only on the configuration."""
     from lformer.nn.lformer import LFormer
 
     with torch.device("meta"):
@@ -111,7 +111,7 @@ def expected(config: LFormerConfig, training: bool = True) -> Path:
 
 
 def choose(model: LFormer, call: Call) -> Path:
-    """How `model` answers such a call; the name is "modules" if it is not fused."""
+    """How `model` computes such a call; the name is "modules" if it is not fused."""
     if call.continued:
         return Path("modules", "a state is carried", "answer whole series in one call")
     mixers = model.blocks
@@ -125,7 +125,7 @@ def choose(model: LFormer, call: Call) -> Path:
 
 
 def explain(model: LFormer, call: Call) -> Path:
-    """As `choose`, with the name of what runs inside the modules."""
+    """Like `choose`, with the name of what runs inside the modules."""
     path = choose(model, call)
     return path._replace(name=_slow_name(model.blocks[0], call)) if path.name == "modules" else path
 
@@ -148,17 +148,17 @@ def _slow_name(mixer: LiquidMixer, call: Call) -> str:
 
 
 def explain_mixers(mixers: Sequence[LiquidMixer], call: Call) -> Obstacle | None:
-    """Why the mixers are not one call of kernels alone, see `mix`; None if they are."""
+    """Why the mixers do not run as a single call of kernels, see `mix`; None if they do."""
     return _explain_all(mixers, call) or _explain_kernels(mixers, call)
 
 
 def explain_layers(mixers: Sequence[LiquidMixer], call: Call) -> Obstacle | None:
-    """Why the mixers are not one call of products and kernels, see `mix_layers`; None if they can be."""
+    """Why the mixers do not run as a single call of products and kernels, see `mix_layers`; None if they can."""
     return _explain_all(mixers, call) or _explain_layers(mixers, call)
 
 
 def _explain_all(mixers: Sequence[LiquidMixer], call: Call) -> Obstacle | None:
-    """Why the mixers run as modules, whatever their shape."""
+    """Why the mixers run as modules, regardless of their shape."""
     for mixer in mixers:
         if obstacle := _explain_mixer(mixer, call):
             return obstacle
@@ -196,7 +196,7 @@ def _explain_mixer(mixer: LiquidMixer, call: Call) -> Obstacle | None:
 
 
 def _explain_kernels(mixers: Sequence[LiquidMixer], call: Call) -> Obstacle | None:
-    """Why mixers that could be fused are not kernels alone."""
+    """Why mixers that could be fused do not run as kernels alone."""
     time = mixers[0].liquid
     size = time.width // time.heads
     if time.backend == "auto" and time.causal and size not in CAUSAL_HEAD_SIZES:
@@ -211,7 +211,7 @@ def _explain_kernels(mixers: Sequence[LiquidMixer], call: Call) -> Obstacle | No
 
 
 def _explain_layers(mixers: Sequence[LiquidMixer], call: Call) -> Obstacle | None:
-    """Why mixers that could be fused are not products and kernels."""
+    """Why mixers that could be fused do not run as products and kernels."""
     time = mixers[0].liquid
     if torch.compiler.is_compiling():
         return Obstacle("a compiler sees modules and operators", f"widths {WIDTHS} have operators of whole mixers")
@@ -226,7 +226,7 @@ def _explain_layers(mixers: Sequence[LiquidMixer], call: Call) -> Obstacle | Non
 
 
 def _explain_machine(call: Call) -> Obstacle | None:
-    """Why kernels do not take such rows here."""
+    """Why the kernels do not support such rows on this machine."""
     if reason := blocked(call.device, call.empty):
         return Obstacle(reason)
     if rounding(call.rows, call.device.type == "cuda") is not None:
@@ -237,14 +237,14 @@ def _explain_machine(call: Call) -> Obstacle | None:
 
 
 def _shape(mixer: LiquidMixer) -> tuple[bool, str, int, int, float]:
-    """What the kernels of several mixers in one call must have in common, beside the width."""
+    """What several mixers in one kernel call must have in common, apart from the width."""
     assert isinstance(mixer.channel_mixer, SwiGLU)
     liquid = mixer.liquid
     return liquid.causal, liquid.gate_norm, liquid.heads, mixer.channel_mixer.down.in_features, _share(mixer.dropout)
 
 
 def _changed(mixer: LiquidMixer) -> str:
-    """What somebody put into a mixer that the kernels would pass over; empty if nothing."""
+    """A user's change to a mixer that the kernels would ignore; empty if there is none."""
     if type(mixer) is not LiquidMixer:
         return f"the mixer is a {type(mixer).__name__}"
     if not all(map(_familiar, mixer._modules.values())):
@@ -256,7 +256,7 @@ def _changed(mixer: LiquidMixer) -> str:
 
 
 def _familiar(module: nn.Module | None) -> bool:
-    """Whether the kernels do what this part of a mixer does; asked on every call, so in a hurry."""
+    """Whether the kernels support this part of a mixer; checked on every call, so it must be fast."""
     if module is None or type(module) not in KNOWN or has_hooks(module):
         return False
     return all(map(_familiar, module._modules.values()))
@@ -274,14 +274,14 @@ def _explain_unknown(name: str, module: nn.Module | None) -> str:
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """True if calling the module does more than its `forward`."""
+    """Whether calling the module does more than its `forward`."""
     return bool(
         module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
     )
 
 
 def _explain_embedder(model: LFormer, call: Call) -> Obstacle | None:
-    """Why the embedder runs as a module, before mixers that are fused; None if their kernels embed the rows."""
+    """Why the embedder runs as a module before fused mixers; None if their kernels embed the rows."""
     embedder = model.embedder
     if torch.compiler.is_compiling():
         return Obstacle("a compiler sees modules and operators")
@@ -301,7 +301,7 @@ def _explain_embedder(model: LFormer, call: Call) -> Obstacle | None:
 
 
 def explain_head(model: LFormer, call: Call) -> str:
-    """Why the head of a fused model runs as a module; empty if the kernel of the mean of the rows is the head."""
+    """Why the head of a fused model runs as a module; empty if the kernel for the mean of the rows computes it too."""
     if not _wants_mean(model):
         return "the head sees more than a mean"
     if type(model.head) is not nn.Sequential or len(model.head) != 1 or has_hooks(model.head):
@@ -313,7 +313,7 @@ def explain_head(model: LFormer, call: Call) -> str:
 
 
 def _explain_linear(module: nn.Module, shape: tuple[int, int], call: Call) -> str:
-    """Why a kernel cannot be this map in such a call; empty if it can. Its weight must have the shape."""
+    """Why a kernel cannot compute this map in such a call; empty if it can. Its weight must have the given shape."""
     if type(module) is not nn.Linear or module.weight.shape != shape or module.bias is None or has_hooks(module):
         return f"is not a bare linear map with a weight of {shape}"
     known, weight = (torch.float32, torch.bfloat16), module.weight
@@ -328,7 +328,7 @@ def _explain_linear(module: nn.Module, shape: tuple[int, int], call: Call) -> st
 
 
 def answer(model: LFormer, batch: IrregularBatch, call: Call) -> Tensor:
-    """What a "fused model" answers, from the values on."""
+    """The output of a "fused model", from the values on."""
     from lformer.ops.fused.mixer import answer as run  # imports triton
 
     liquid, layers = model.blocks[0].liquid, [kernel_weights(mixer) for mixer in model.blocks]
@@ -345,14 +345,14 @@ def answer(model: LFormer, batch: IrregularBatch, call: Call) -> Tensor:
 
 
 def answer_rows(model: LFormer, x: Tensor, deltas: Tensor, lengths: Tensor) -> Tensor:
-    """What "fused mixers" answer, from the embedded rows on; the call also takes their mean where it is wanted."""
+    """The output of "fused mixers", from the embedded rows on; the call also averages the rows if needed."""
     return _answers(model, mix(model.blocks, x, deltas, lengths, pool=_wants_mean(model)), lengths)
 
 
 def mix(
     mixers: Sequence[LiquidMixer], x: Tensor, deltas: Tensor, lengths: Tensor | None = None, pool: bool = False
 ) -> Tensor:
-    """Mixers that `explain_mixers` has nothing against: (B, L, D) -> (B, L, D), or the mean over valid rows (B, D)."""
+    """Mixers to which `explain_mixers` has no objection: (B, L, D) -> (B, L, D), or the mean over valid rows (B, D)."""
     from lformer.ops.fused.mixer import stack  # imports triton
 
     liquid, layers, device = mixers[0].liquid, [kernel_weights(mixer) for mixer in mixers], x.device.type
@@ -364,7 +364,7 @@ def mix(
 def answer_layers(
     model: LFormer, x: Tensor, deltas: Tensor, lengths: Tensor, is_query: Tensor | None, merged: Merged | None
 ) -> Tensor:
-    """What "fused layers" answer, from the embedded rows on; the call also takes their mean where it is wanted."""
+    """The output of "fused layers", from the embedded rows on; the call also averages the rows if needed."""
     x = mix_layers(model.blocks, x, deltas, is_query, lengths if _wants_mean(model) else None)
     return _answers(model, x, lengths) if merged is None else model.head(model.at_queries(x, merged, None)[0])
 
@@ -376,9 +376,9 @@ def mix_layers(
     is_query: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> Tensor:
-    """Mixers that `explain_layers` has nothing against: (B, L, D) -> (B, L, D), or the mean over valid rows (B, D).
+    """Mixers to which `explain_layers` has no objection: (B, L, D) -> (B, L, D), or the mean over valid rows (B, D).
 
-    is_query: (B, L) bool, rows that only read. lengths: (B,) valid rows, where their mean is wanted.
+    is_query: (B, L) bool, rows that only read. lengths: (B,) number of valid rows, if their mean is needed.
     """
     from lformer.ops.fused.layers import stack  # imports triton
 
@@ -389,9 +389,9 @@ def mix_layers(
 
 
 def fill_intervals(model: LFormer, batch: IrregularBatch) -> Tensor | None:
-    """(B, L) intervals with the first one of every series, as `LFormerConfig.first_interval` tells, in one launch.
+    """(B, L) intervals with the first one of every series filled in, see `LFormerConfig.first_interval`, in one launch.
 
-    None where the kernel does not take them.
+    None if the kernel does not support them.
     """
     deltas, backend = batch.deltas, model.config.backend
     wanted = deltas.is_cuda if backend == "auto" else backend == "fused"
@@ -421,13 +421,13 @@ def kernel_weights(mixer: LiquidMixer) -> MixerWeights:
 
 
 def _dropping(mixers: Sequence[LiquidMixer], device: torch.device, rows: float = 0.0) -> Dropping | None:
-    """What a call drops, of the embedded rows too if it makes them; None where nothing is, and nothing is drawn."""
+    """What a call drops, including embedded rows if it computes them; None, without drawing, if nothing is dropped."""
     branches = _share(mixers[0].dropout)
     return Dropping(draw_seed(device), branches, rows) if branches or rows else None
 
 
 def _share(dropout: Dropout) -> float:
-    """Of the numbers that are dropped as things stand."""
+    """The current dropout rate."""
     return dropout.p if dropout.training else 0.0
 
 
@@ -450,7 +450,7 @@ def _wants_mean(model: LFormer) -> bool:
 
 
 def _answers(model: LFormer, x: Tensor, lengths: Tensor) -> Tensor:
-    """From the rows of the last mixer, or their mean where that is all the head wants."""
+    """The output, from the rows of the last mixer or, if the head only needs it, from their mean."""
     if model.config.answer == "series" and not _wants_mean(model):
         x = model.pool(model.pool.add(model.pool.start(len(x), x), x, lengths), lengths)
     return model.head(x)

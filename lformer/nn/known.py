@@ -1,4 +1,4 @@
-"""What is known of every channel at a moment: the latest observation and those before it, and the next one.
+"""What is known of every channel at a given time: the latest observation, statistics of the past, the next observation.
 
 Scans over a series that look back (`follow`, which has a state) or ahead (`look_ahead`, for models that may).
 """
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 class Known(NamedTuple):
-    """What is known of each channel: (B, C) at one moment, or (B, N, C) at N of them."""
+    """What is known of each channel: (B, C) at one time, or (B, N, C) at N of them."""
 
     latest: Tensor  # the latest observed value, scaled; 0 if there is none
     time: Tensor  # when it was observed; -inf if never
-    total: Tensor  # sum of the values so far, as exact as the times
-    seen: Tensor  # how many there were
+    total: Tensor  # sum of the values so far, in the precision of the times
+    seen: Tensor  # number of values so far
 
     @property
     def mean(self) -> Tensor:
-        """Of the values so far; 0 if there are none."""
+        """Mean of the values so far; 0 if there are none."""
         return (self.total / self.seen.clamp(min=1)).to(self.latest.dtype)
 
     def at(self, index: Tensor) -> Known:
@@ -47,17 +47,17 @@ class Known(NamedTuple):
 
 
 class Past(NamedTuple):
-    """Where the observations of some series stand before the rows of a batch."""
+    """The state of some series before the rows of a batch."""
 
     time: Tensor  # (B,) of the last row
-    rows: Tensor  # (B,) how many there were
+    rows: Tensor  # (B,) number of rows
     known: Known  # (B, C)
-    recent: Recent | None = None  # the latest rows, where rows show their neighbours
-    seen: Seen | None = None  # (B, C) where summaries are taken
+    recent: Recent | None = None  # the latest rows, if rows show their neighbours
+    seen: Seen | None = None  # (B, C) if summaries are used
 
 
 def nothing_known(batch: int, channels: int, like: Tensor, clock: torch.dtype) -> Known:
-    """(B, C) before the first row; values as `like`, times and what grows with the series in `clock`."""
+    """(B, C) before the first row; values like `like`, times and sums in the dtype `clock`."""
     zero = like.new_zeros(batch, channels)
     exact = zero.to(clock)
     return Known(zero, exact - torch.inf, exact, exact)
@@ -91,7 +91,7 @@ def follow(values: Tensor, observed: Tensor, times: Tensor, before: Known) -> Kn
 
 
 def _running(x: Tensor, before: Tensor) -> Tensor:
-    """(B, L, C), (B, C) -> (B, L + 1, C), running sums in the dtype of `before`."""
+    """(B, L, C), (B, C) -> (B, L + 1, C), running sums in the dtype of `before`"""
     return torch.cat([before[:, None], x], dim=1).transpose(1, 2).cumsum(dim=2).transpose(1, 2)
 
 
@@ -100,7 +100,7 @@ class Ahead(NamedTuple):
 
     value: Tensor  # 0 if there is none
     time: Tensor  # inf if there is none
-    row: Tensor  # which one it is; L if there is none
+    row: Tensor  # its row; L if there is none
 
     def at(self, index: Tensor) -> Ahead:
         """(B, N, C), (B, M) -> (B, M, C)"""
@@ -113,7 +113,7 @@ class Ahead(NamedTuple):
 
 
 def look_ahead(values: Tensor, observed: Tensor, times: Tensor) -> Ahead:
-    """(B, L, C), (B, L, C), (B, L) -> (B, L + 1, C), the first observation after each row; entry 0: of the series."""
+    """(B, L, C), (B, L, C), (B, L) -> (B, L + 1, C), the next observation after each row; entry 0 is the first one."""
     B, L, C = values.shape
     none = torch.full((B, C, 1), L, device=values.device)
     index = torch.where(observed.transpose(1, 2), torch.arange(L, device=values.device), L)

@@ -1,4 +1,4 @@
-"""LiquidMixer: pre-norm residual block of a time mixer and a channel mixer (paper IV-C)."""
+"""LiquidMixer: a pre-norm residual block of a time mixer and a channel mixer (paper IV-C)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lformer.ops.sharded import Group
 
 
 class SwiGLU(nn.Module):
-    """SwiGLU(H) = [SiLU(H W_1) ⊙ (H W_2)] W_3, no biases."""
+    """SwiGLU(H) = [SiLU(H W_1) ⊙ (H W_2)] W_3, without biases."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class SwiGLU(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Linear, ReLU, Linear in the place of SwiGLU, for the paper's second ablation."""
+    """Linear, ReLU, Linear instead of SwiGLU, for the paper's second ablation."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
@@ -42,11 +42,11 @@ class LiquidMixer(nn.Module):
 
     Args:
         width: D.
-        time_mixer: mixes rows; `LiquidGatedAttention`, or anything called as it is.
+        time_mixer: mixes rows; `LiquidGatedAttention`, or a module with the same signature.
         channel_mixer: mixes the channels of a row; `SwiGLU`, or any (..., D) -> (..., D).
-        dropout: in training, share of the numbers set to 0 in what either adds.
+        dropout: dropout rate of both residual branches.
 
-    Inside an `LFormer` on CUDA all mixers together run as a few fused kernels where they can: `lformer.nn.fusion`.
+    Inside an `LFormer` on CUDA, all mixers run together as a few fused kernels if possible: see `lformer.nn.fusion`.
     """
 
     def __init__(self, width: int, time_mixer: nn.Module, channel_mixer: nn.Module, dropout: float = 0.0) -> None:
@@ -73,14 +73,14 @@ class LiquidMixer(nn.Module):
         lengths: Tensor | None = None,
         is_query: Tensor | None = None,
     ) -> tuple[Tensor, LayerState]:
-        """As `forward`, from one state to the next."""
+        """Like `forward`, from one state to the next."""
         y, state = self.liquid.forward(
             self.time_norm(x), deltas, lengths=lengths, is_query=is_query, state=state, return_state=True
         )
         return self._channels(x + self.dropout(y)), state
 
     def sharded(self, x: Tensor, deltas: Tensor, lengths: Tensor, group: Group = None) -> Tensor:
-        """As `forward`, on the stretch of each series that this process of the group holds."""
+        """Like `forward`, on the stretch of each series that this process of the group holds."""
         y = self.liquid.sharded(self.time_norm(x), deltas, lengths, group)
         return self._channels(x + self.dropout(y))
 
@@ -91,7 +91,7 @@ class LiquidMixer(nn.Module):
 
     @property
     def liquid(self) -> LiquidGatedAttention:
-        """The time mixer, where a state is needed: only liquid gated attention has one."""
+        """The time mixer, when a state is needed: only liquid gated attention has one."""
         if not isinstance(self.time_mixer, LiquidGatedAttention):
             raise RuntimeError(
                 f"{type(self.time_mixer).__name__} keeps no state, so the model cannot step or continue a series. Use "

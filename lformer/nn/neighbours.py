@@ -1,9 +1,8 @@
-"""What a channel did around a moment: its values some typical intervals before and after, read off the line between
-observations.
+"""Neighbours of a moment: the values of each channel some typical intervals before and after it, interpolated linearly.
 
-With these beside a row, the first linear map over the row is a convolution in time. It takes real intervals as they
-are: where observations are missing or late, the line between their neighbours stands in, and on a regular grid it is
-the plain convolution over neighbouring rows.
+With these in a row, the first linear map over the row is a convolution in time. It handles real intervals: where
+observations are missing or late, linear interpolation fills in, and on a regular grid it is the plain convolution over
+neighbouring rows.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from torch import Tensor
 from lformer.nn.known import Ahead, Known, follow, look_ahead
 from lformer.nn.query import rows_until
 
-REACH = 16  # rows that a causal model looks back at most, so that a stream keeps no more than these
-WIDE = 15.0  # the outermost neighbours are at least this fraction of a typical series away: 1 / WIDE
+REACH = 16  # maximum number of rows that a causal model looks back, and that a stream keeps
+WIDE = 15.0  # the outermost neighbours are at least 1 / WIDE of a typical series away
 
 
 class Recent(NamedTuple):
-    """The latest rows of some series, as a stream keeps them, and what was known before these."""
+    """The latest rows of some series, as kept by a stream, and what was known before them."""
 
     values: Tensor  # (B, REACH, C) scaled, 0 where nothing was observed; rows before the first of a series are empty
     observed: Tensor  # (B, REACH, C) bool
@@ -30,7 +29,7 @@ class Recent(NamedTuple):
 
 
 def nothing_recent(known: Known) -> Recent:
-    """Before the first row of series of which nothing is known, (B, C)."""
+    """The value before the first row of series, about which nothing is known, (B, C)."""
     B, C = known.latest.shape
     return Recent(
         values=known.latest.new_zeros(B, REACH, C),
@@ -41,7 +40,7 @@ def nothing_recent(known: Known) -> Recent:
 
 
 def offsets(count: int, causal: bool) -> list[int]:
-    """In typical intervals: `count` before and, unless that is the future, as many after.
+    """In typical intervals: `count` before and, unless the model is causal, as many after.
 
     Example:
         >>> offsets(2, causal=False), offsets(2, causal=True)
@@ -52,10 +51,10 @@ def offsets(count: int, causal: bool) -> list[int]:
 
 
 def distances(count: int, interval: Tensor, span: Tensor | None = None) -> Tensor:
-    """(count,) how far from a row the neighbours on either side of it are: 1, 2, 3, … typical intervals.
+    """(count,) distances of the neighbours on either side of a row: 1, 2, 3, … typical intervals.
 
-    With the typical span of a series they spread geometrically where these would cover less than 1 / WIDE of it, so
-    that rows of a long, dense series show shapes and not only noise.
+    If these cover less than 1 / WIDE of the typical span of a series, they are spread geometrically instead, so that
+    rows of a long, dense series show shapes and not only noise.
 
     Example:
         >>> one = torch.tensor(1.0)
@@ -80,16 +79,16 @@ def around(
     ahead: Ahead,
     apart: Tensor,
 ) -> Tensor:
-    """How much each channel differed from its level around each moment, in a model that reads the whole series.
+    """How much each channel differs from its level around each moment, in a model that reads the whole series.
 
     Args:
-        moments: (B, N) of rows or queries.
+        moments: (B, N) times of rows or queries.
         level: (B, N, C) what each channel is compared with.
-        times: (B, L) of the rows.
+        times: (B, L) times of the rows.
         lengths: (B,).
         known: (B, L + 1, C) before the first and after each row.
         ahead: (B, L + 1, C) likewise.
-        apart: (count,) how far the neighbours on either side are, the nearest first.
+        apart: (count,) distances of the neighbours on either side, nearest first.
 
     Returns:
         (B, N, 2 · count · C); 0 beyond the first and the last observation of a channel.
@@ -104,22 +103,22 @@ def around(
 def before_rows(
     values: Tensor, observed: Tensor, times: Tensor, lengths: Tensor, recent: Recent, interval: Tensor, count: int
 ) -> tuple[Tensor, Recent]:
-    """The same looking back alone, from where a series stands: (B, L, count · C), and the latest rows afterwards.
+    """The same, looking back only, from a state: (B, L, count · C), and the latest rows afterwards.
 
-    A row looks back at most `REACH` rows, itself included.
+    A row looks back at most `REACH` rows, including itself.
     """
     L, C = values.shape[1:]
     values, observed = torch.cat([recent.values, values], 1), torch.cat([recent.observed, observed], 1)
     times = torch.cat([recent.times, times], 1)  # (B, REACH + L)
     known = follow(values, observed, torch.where(torch.isfinite(times), times, 0), recent.known)
     ahead = look_ahead(values, observed, times)
-    rows = torch.arange(REACH, REACH + L, device=times.device)  # where the new ones stand
-    steps = torch.arange(-count, 0, device=times.device, dtype=times.dtype)  # made there, as a CUDA graph wants it
+    rows = torch.arange(REACH, REACH + L, device=times.device)  # positions of the new rows
+    steps = torch.arange(-count, 0, device=times.device, dtype=times.dtype)  # on the device, for CUDA graphs
     asked = times[:, REACH:, None] + steps * interval.to(times.dtype)  # (B, L, count)
     index = torch.searchsorted(times.contiguous(), asked.flatten(1).contiguous(), right=True).unflatten(1, (L, count))
     index = torch.maximum(index, (rows - REACH + 2)[:, None]).flatten(1)
     then = ahead.at(index)
-    own = rows.repeat_interleave(count)[:, None]  # by number, not by time: of equal stamps the later row is yet to come
+    own = rows.repeat_interleave(count)[:, None]  # by number, not by time: of equal times, later rows are in the future
     then = then._replace(time=torch.where(then.row <= own, then.time, torch.inf))
     found = on_line(at_index(known, index), then, asked.flatten(1)).unflatten(1, (L, count))
     latest = known.latest[:, REACH + 1 :, None]
@@ -132,7 +131,7 @@ def before_rows(
 
 
 class Latest(NamedTuple):
-    """Of `Known` what is needed here, which spares memory."""
+    """The part of `Known` that is needed here, to save memory."""
 
     value: Tensor
     time: Tensor
@@ -145,10 +144,10 @@ def at_index(known: Known, index: Tensor) -> Latest:
 
 
 def on_line(now: Latest, ahead: Ahead, times: Tensor) -> Tensor:
-    """(B, N, C) on the line between the observations around a moment; NaN before the first and after the last."""
+    """(B, N, C) linear interpolation between the observations around a moment; NaN outside their range"""
     between = torch.isfinite(now.time) & torch.isfinite(ahead.time)
     reach = torch.where(between, ahead.time - now.time, 1).clamp(min=torch.finfo(now.time.dtype).tiny)
     since = torch.where(between, times[..., None] - now.time, 0)
     line = now.value + (since / reach).clamp(0, 1).to(now.value.dtype) * (ahead.value - now.value)
-    exact = now.time == times[..., None]  # of the last observation itself
+    exact = now.time == times[..., None]  # at the last observation itself
     return torch.where(between, line, torch.where(exact, now.value, torch.nan))

@@ -1,10 +1,10 @@
-"""OwnScale: each series in units of its own level, spread and season, so that large and small ones share one model.
+"""OwnScale: each series in units of its own level, spread and season, so that large and small series share one model.
 
-    x' = (x - level) / spread - season(t),        answer = level + spread · (answer' + season(t))
+    x' = (x - level) / spread - season(t),        prediction = level + spread · (prediction' + season(t))
 
-Level and spread are the mean and the deviation of what was observed of the series, wild values at their bounds, the
-latter drawn towards that of a typical series where little was. The season is there if rows have marks, see `Season`.
-All of it reads the whole series, so no causal model can have it.
+Level and spread are the mean and the standard deviation of the observed values of the series, after clipping extreme
+ones; the spread is shrunk towards that of a typical series if there are few values. The season is included if rows have
+marks, see `Season`. All of it needs the whole series, so it is not available in causal models.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from torch import Tensor, nn
 
 from lformer.nn.season import Observations, Season
 
-SHRINK = 3.0  # observations that the spread of a typical series counts for
-LEAST = 1e-3  # of the typical spread: that of a series that never changes
-FAR = 10.0  # spreads of the middle half, or of a typical series, from the median: a value farther off counts as there
-ROUNDING = 1e-5  # in training deviations: values that differ by less are one
-STEADIEST = 0.02  # of the typical spread: intervals of series that never changed are as wide as if they had it
-HALF = 1.349  # between the quartiles of a normal distribution, in deviations
+SHRINK = 3.0  # weight of the typical spread in the shrinkage, in observations
+LEAST = 1e-3  # spread of a constant series, relative to the typical one
+FAR = 10.0  # values are clipped at this distance from the median, in spreads of the middle half or of a typical series
+ROUNDING = 1e-5  # values that differ by less are equal; in standard deviations of training
+STEADIEST = 0.02  # lower bound on the spread for prediction intervals, relative to the typical one
+HALF = 1.349  # interquartile range of a normal distribution, in standard deviations
 
 
 class OwnConfig(Protocol):
-    """What decides whether values can be in units of their series."""
+    """The settings that decide whether series can be on their own scale."""
 
     @property
     def inputs(self) -> int: ...
@@ -41,27 +41,27 @@ class OwnConfig(Protocol):
 
 
 def check_own_scale(config: OwnConfig) -> None:
-    """Refuse to scale values by their series where that makes no sense."""
+    """Raise if series cannot be on their own scale."""
     if config.causal:
         raise ValueError(
-            "series_scale=True reads the whole series to tell its level and spread, which a causal model, as streaming "
-            "needs it, must not. Use series_scale=False."
+            "series_scale=True reads the whole series to determine its level and spread, which a causal model, as "
+            "streaming needs it, must not. Use series_scale=False."
         )
     if config.answer == "series" or config.outputs != config.inputs or config.embedder == "frames":
         raise ValueError(
-            "series_scale=True scales answers as the values of the channels, so the model must answer per step or "
+            "series_scale=True scales predictions like the channels, so the model must predict per step or "
             f"query with as many outputs as inputs; got answer={config.answer!r}, {config.outputs} outputs and "
             f"{config.inputs} inputs."
         )
 
 
 class Own(NamedTuple):
-    """How the values of each series are scaled, by channel."""
+    """The scaling of each series, by channel."""
 
     level: Tensor  # (B, C)
     spread: Tensor  # (B, C)
-    size: Tensor  # (B, C) the logarithm of the spread, 0 for a typical one
-    waves: Tensor | None  # (B, C, M) the season, weights of the marks; None if there are no marks
+    size: Tensor  # (B, C) logarithm of the spread, 0 for a typical one
+    waves: Tensor | None  # (B, C, M) the season, as weights of the marks; None if there are no marks
     low: Tensor  # (B, C) bounds of the values
     high: Tensor
 
@@ -78,25 +78,25 @@ class Own(NamedTuple):
         return torch.where(observed, own if season is None else own - season, 0)
 
     def restore(self, answers: Tensor, marks: Tensor | None) -> Tensor:
-        """(B, N, C) back in the units in which the values came"""
+        """(B, N, C) back in the original units of the values"""
         season = self.season(marks)
         return self.level[:, None] + self.spread[:, None] * (answers if season is None else answers + season)
 
     def features(self, moments: int, marks: Tensor | None) -> list[Tensor]:
-        """(B, N, ...) how large the series is, how much it varies, and its season at N moments"""
+        """(B, N, ...) level and spread of the series, and its season at N moments"""
         told = torch.cat([torch.asinh(self.level), self.size], dim=1)[:, None].expand(-1, moments, -1)
         season = self.season(marks)
         return [told] if season is None else [told, season]
 
 
 class OwnScale(nn.Module):
-    """Values, what was observed and marks -> `Own`.
+    """Values, observed and marks -> `Own`.
 
     Args:
         channels: C.
-        marks: M; without any there is no season.
+        marks: M; without marks there is no season.
 
-    The `typical` spread (C,) of a series is fitted and held in a buffer.
+    The `typical` spread (C,) of a series is fitted and stored in a buffer.
     """
 
     def __init__(self, channels: int, marks: int = 0) -> None:
@@ -108,7 +108,7 @@ class OwnScale(nn.Module):
 
     @property
     def width(self) -> int:
-        """Numbers that `Own.features` adds to a row."""
+        """Number of features that `Own.features` adds to a row."""
         return self.channels * (2 if self.season is None else 3)
 
     def forward(self, values: Tensor, observed: Tensor, marks: Tensor | None) -> Own:
@@ -125,18 +125,18 @@ class OwnScale(nn.Module):
         return own._replace(waves=self.season(given))
 
     def deviation(self, own: Own) -> Tensor:
-        """(B, C) what counts as one deviation of a series in its intervals: its spread, unless it hardly changed"""
+        """(B, C) the standard deviation assumed in prediction intervals: the spread, with a lower bound"""
         return torch.maximum(own.spread, STEADIEST * self.typical)
 
     def bounds(self, values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, C) twice, beyond which a value of the series is taken for a mark or an error."""
+        """(B, C) twice, the bounds beyond which a value of the series is considered an outlier"""
         low, middle, high = quartiles(values, observed)
         reach = FAR * torch.maximum((high - low) / HALF, self.typical.to(values.dtype))
         return middle - reach, middle + reach
 
     @torch.no_grad()
     def fit(self, series: Sequence[tuple[Tensor, Tensor, Tensor | None]]) -> None:
-        """Take the typical spread, the median over training series, and their seasons, from what `forward` takes."""
+        """Fit the typical spread, the median over training series, and the seasons; series as in `forward`."""
         found = [moments(values, observed)[1:] for values, observed, _ in series]
         for c in range(self.channels):
             seen = torch.cat([deviation[count[:, c] > 1, c] for deviation, count in found])
@@ -152,7 +152,7 @@ class OwnScale(nn.Module):
 
 
 def quartiles(values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(B, L, C) -> (B, C) lower quartile, median and upper quartile of what was observed; 0 if nothing was."""
+    """(B, L, C) -> (B, C) lower quartile, median and upper quartile of the observed values; 0 if there are none"""
     B, L, C = values.shape
     count = observed.sum(dim=1, keepdim=True)
     if L == 0:
@@ -165,7 +165,7 @@ def quartiles(values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]
 
 
 def moments(values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(B, L, C) -> (B, C) mean, deviation and count of what was observed; 0 if nothing was."""
+    """(B, L, C) -> (B, C) mean, standard deviation and count of the observed values; 0 if there are none"""
     count = observed.sum(dim=1).to(values.dtype)
     some = count.clamp(min=1)
     mean = torch.where(observed, values, 0).sum(dim=1) / some

@@ -1,9 +1,9 @@
-"""Persistence: answers in the units of the inputs start from a simple guess, and the model adds what it knows better.
+"""Persistence: predictions in the units of the inputs start from a simple guess, which the model corrects.
 
     "latest"   the latest value of each channel, moved by a learned share towards the mean so far
-    "recent"   a learned mixture of the latest value, means of recent ones and the mean so far, see `RecentMeans`
-    "line"     between two observations the line that joins them; before the first the first, after the last as "latest"
-    "wave"     the same, but in a series whose wave predicts its observations better than their neighbours do, the wave
+    "recent"   a learned mixture of the latest value, recent means and the mean so far, see `RecentMeans`
+    "line"     linear interpolation between observations; the first value before the first, "latest" after the last
+    "wave"     like "line", but a sinusoid for series whose observations it predicts better than their neighbours do
 
 The guess at an observed entry is the observation itself.
 """
@@ -23,12 +23,12 @@ from lformer.nn.rows import Encoded
 from lformer.nn.waves import Wave
 
 PersistenceKind = Literal["none", "latest", "recent", "line", "wave"]
-BETTER = 0.25  # what a wave must be trusted to count for half: 1.6 times the squared error is the line's
+BETTER = 0.25  # trust at which a wave gets weight 1/2: the line then has 1.6 times its squared error
 SHARP = 8.0
 
 
 def along_line(guess: Tensor, now: Known, ahead: Ahead, times: Tensor) -> Tensor:
-    """(B, N, C), the line between the neighbours, before the first the first; the guess where nothing is to come."""
+    """(B, N, C) linear interpolation, constant before the first observation; the guess after the last"""
     between = (now.seen > 0) & torch.isfinite(ahead.time)
     reach = torch.where(between, ahead.time - now.time, 1)  # inf - inf would be NaN
     way = torch.where(between, times[..., None] - now.time, 0) / reach.clamp(min=torch.finfo(reach.dtype).tiny)
@@ -38,11 +38,11 @@ def along_line(guess: Tensor, now: Known, ahead: Ahead, times: Tensor) -> Tensor
 
 
 class Persistence(nn.Module):
-    """The guess that a model's answer is added to, (B, N, C).
+    """The guess to which the model's output is added, (B, N, C).
 
-    `share` says by how much the guess moves from the latest value to the mean so far, `default` is the guess for what
-    was never observed, `threshold` how much better a wave must be than the line to take half of each; all are learned,
-    by channel.
+    All parameters are learned, per channel: `share` moves the guess from the latest value towards the mean so far,
+    `default` is the guess for channels that were never observed, and `threshold` is how much better than the line a
+    wave must be to get half of the weight.
     """
 
     def __init__(self, channels: int, kind: PersistenceKind = "latest") -> None:
@@ -56,14 +56,14 @@ class Persistence(nn.Module):
     def forward(
         self, now: Known, observed: Tensor, times: Tensor, ahead: Ahead | None = None, wave: Wave | None = None
     ) -> Tensor:
-        """What one would say without a model.
+        """The guess, without the model.
 
         Args:
             now: (B, N, C) what is known at each moment.
-            observed: (B, N, C) bool, True where the latest value is of this very moment.
+            observed: (B, N, C) bool, True where the latest value was observed at this very moment.
             times: (B, N) of the moments.
-            ahead: (B, N, C) the next observations, where the future may be read: then the line to them is taken.
-            wave: of each series and channel, where it may take the place of the line.
+            ahead: (B, N, C) the next observations, if the future may be read, for linear interpolation.
+            wave: for each series and channel, if it may replace the line.
         """
         moved = self.share * (now.mean - now.latest)
         guess = now.latest + torch.where(observed, 0, moved)
@@ -77,7 +77,7 @@ class Persistence(nn.Module):
 
 
 def start_from_guess(head: nn.Sequential, channels: int, kind: PersistenceKind = "latest") -> Persistence | RecentMeans:
-    """Persistence for a model with this head, whose last layer then starts at 0: the first answer is the guess."""
+    """Persistence for a model with this head, whose last layer is set to 0, so that training starts at the guess."""
     last = head[-1]
     assert isinstance(last, nn.Linear)
     nn.init.zeros_(last.weight)
@@ -92,7 +92,7 @@ def guess(persistence: Persistence | RecentMeans, batch: IrregularBatch, encoded
         persistence: of the model.
         batch: the series.
         encoded: its rows, with what is known at each.
-        interval: (), a typical one between rows.
+        interval: (), the typical interval between rows.
     """
     known, ahead = encoded.known, encoded.ahead
     assert known is not None

@@ -1,4 +1,4 @@
-"""From the last rows to answers: per series, per row, or at query times."""
+"""From the rows of the last mixer to predictions: per series, per row, or at query times."""
 
 from typing import Literal
 
@@ -18,10 +18,10 @@ def head(width: int, outputs: int, layers: int = 0) -> nn.Sequential:
 
 
 class Pool(nn.Module):
-    """Rows of a series to one vector: their mean (paper), or mean, last row and greatest values side by side.
+    """Pool the rows of a series into one vector: their mean (paper), or mean, last row and maximum concatenated.
 
-    What it keeps of a series is running, so a series may come in pieces or row by row. That of a stream is kept in
-    float64: in float32 the sum over millions of rows would lose more with every row.
+    The pooled values are running, so a series may come in pieces or row by row. In streams they are kept in float64: in
+    float32, a sum over millions of rows would lose precision with every row.
     """
 
     def __init__(self, width: int, kind: Pooling = "mean") -> None:
@@ -36,7 +36,7 @@ class Pool(nn.Module):
         return kept
 
     def add(self, kept: Tensor, x: Tensor, lengths: Tensor) -> Tensor:
-        """(B, D or 3 D), (B, L, D), (B,) -> (B, D or 3 D) after these rows; padding is left out"""
+        """(B, D or 3 D), (B, L, D), (B,) -> (B, D or 3 D) after these rows, without padding"""
         D = self.width
         valid = (torch.arange(x.shape[1], device=x.device) < lengths[:, None])[..., None]
         total = kept[:, :D] + torch.where(valid, x, 0).sum(dim=1)
@@ -47,7 +47,7 @@ class Pool(nn.Module):
         return torch.cat([total, last, torch.maximum(kept[:, 2 * D :], _greatest(x, valid))], dim=1)
 
     def join(self, kept: Tensor, lengths: Tensor) -> Tensor:
-        """(R, B, D or 3 D), (R, B) of R stretches of each series -> (B, D or 3 D) of the whole"""
+        """(R, B, D or 3 D), (R, B) for R stretches of each series -> (B, D or 3 D) of the whole series"""
         D = self.width
         total = kept[..., :D].sum(dim=0)
         if self.kind == "mean":

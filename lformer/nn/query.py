@@ -1,7 +1,7 @@
-"""Rows that only read: query times merged into a series, and their answers taken out again.
+"""Queries as rows that only read: query times are merged into a series, and their outputs are extracted again.
 
-A query is put right after the latest observed row that is not later than it. It reads the memory of that row, faded
-over the interval between them, and writes nothing, so no other answer depends on it.
+A query comes directly after the latest row that is not later than it. It reads the memory after that row, faded over
+the interval between them, and writes nothing, so it does not affect other predictions.
 """
 
 from typing import NamedTuple
@@ -14,37 +14,37 @@ from lformer.nn.predictor import Answer
 
 
 def check_answer(answer: Answer, batch: IrregularBatch) -> None:
-    """Refuse a batch with query times to a model that answers elsewhere, and one without to a model that needs them."""
+    """Raise if a batch has query times exactly when the model does not predict at queries."""
     if (answer == "query") != (batch.query_times is not None):
         raise ValueError(
-            f"this model answers per {answer}, and the batch "
-            + ("has no query_times" if batch.query_times is None else "asks at query_times")
-            + '. Build the model with answer="query" exactly when batches carry query_times.'
+            f"this model predicts per {answer}, but the batch "
+            + ("has no query_times" if batch.query_times is None else "has query_times")
+            + '. Build the model with answer="query" exactly when batches have query_times.'
         )
 
 
 def rows_until(times: Tensor, lengths: Tensor, query_times: Tensor) -> Tensor:
-    """(B, L), (B,), (B, Q) -> (B, Q), how many valid rows are not later than each query."""
+    """(B, L), (B,), (B, Q) -> (B, Q), number of valid rows that are not later than each query"""
     return torch.searchsorted(_padding_last(times, lengths), query_times.contiguous(), right=True)
 
 
 class Merged(NamedTuple):
-    """Observed rows and queries in order of time, padding last."""
+    """Rows and queries in order of time, padding last."""
 
-    order: Tensor  # (B, L + Q) which of [rows, queries] stands at each place
+    order: Tensor  # (B, L + Q) index into [rows, queries] at each position
     deltas: Tensor  # (B, L + Q) interval since the latest observed row
     is_query: Tensor  # (B, L + Q) bool, True at queries
     lengths: Tensor  # (B,) valid rows plus queries
-    place: Tensor  # (B, Q) where each query went
-    ahead: Tensor | None = None  # (B, L + Q) interval to the next observed row, if somebody asked for it
+    place: Tensor  # (B, Q) position of each query
+    ahead: Tensor | None = None  # (B, L + Q) interval to the next observed row, if requested
 
     def arrange(self, rows: Tensor, queries: Tensor) -> Tensor:
-        """(B, L, D), (B, Q, D) -> (B, L + Q, D) in merged order."""
+        """(B, L, D), (B, Q, D) -> (B, L + Q, D) in merged order"""
         both = torch.cat([rows, queries], dim=1)
         return both.gather(1, self.order[..., None].expand_as(both))
 
     def answers(self, x: Tensor) -> Tensor:
-        """(B, L + Q, D) -> (B, Q, D), in the order in which the queries were given."""
+        """(B, L + Q, D) -> (B, Q, D), in the original order of the queries"""
         return x.gather(1, self.place[..., None].expand(-1, -1, x.shape[2]))
 
 
@@ -56,16 +56,16 @@ def merge(
     last_time: Tensor | None = None,
     ahead: bool = False,
 ) -> Merged:
-    """(B, L), (B, L), (B,), (B, Q) -> Merged.
+    """(B, L), (B, L), (B,), (B, Q) -> Merged
 
     Args:
         times: (B, L) of the rows.
-        deltas: (B, L) of the rows, the first interval filled in.
-        lengths: (B,) valid rows.
+        deltas: (B, L) of the rows, with the first interval filled in.
+        lengths: (B,) number of valid rows.
         query_times: (B, Q), in any order.
-        last_time: (B,) of the row before the first, if the series is continued; NaN where there is none. Before any
-            row at all a query reads the empty memory, over no interval.
-        ahead: also find the intervals to the next rows.
+        last_time: (B,) time of the row before the first, if the series is continued; NaN where there is none. A query
+            before any row reads the empty memory, with an interval of 0.
+        ahead: whether to also compute the intervals to the next rows.
     """
     L, Q = times.shape[1], query_times.shape[1]
     clock = _padding_last(times, lengths)
@@ -87,9 +87,10 @@ def merge(
 
 
 def _to_next(clock: Tensor, deltas: Tensor, query_times: Tensor) -> Tensor:
-    """(B, L), (B, L), (B, Q) -> (B, L + Q), from each row, then from each query, to the next row.
+    """(B, L), (B, L), (B, Q) -> (B, L + Q), interval from each row, then from each query, to the next row
 
-    The last row, which has none, is given the interval of the first; a query behind it reads nothing, over no interval.
+    The last row, which has no next row, gets the interval of the first; a query after it reads nothing, with interval
+    0.
     """
     coming = torch.cat([clock, clock.new_full((clock.shape[0], 1), torch.inf)], dim=1)
     rows = torch.where(torch.isfinite(coming[:, 1:]), coming[:, 1:] - clock, deltas[:, :1].to(clock.dtype))
@@ -100,6 +101,6 @@ def _to_next(clock: Tensor, deltas: Tensor, query_times: Tensor) -> Tensor:
 
 
 def _padding_last(times: Tensor, lengths: Tensor) -> Tensor:
-    """(B, L), (B,) -> (B, L), non-decreasing still, infinitely late on padding."""
+    """(B, L), (B,) -> (B, L), still non-decreasing, infinite on padding"""
     valid = torch.arange(times.shape[1], device=times.device) < lengths[:, None]
     return torch.where(valid, times, torch.inf).contiguous()

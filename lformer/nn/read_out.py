@@ -1,19 +1,18 @@
-"""A read-out that knows how far away each row is, for models that answer at query times (the paper's outlook, VI).
+"""A read-out that weights rows by their distance in time, for models that predict at queries (paper, outlook VI).
 
-A query goes through the mixers as a row that only reads. There a memory fades by a factor of e over a whole series, and
-later rows weigh more than earlier ones, so little of an answer hangs on which rows are near. After the last mixer the
-rows are therefore written once more, into memories that fade by the clock alone, u = Δ, in both directions of time, and
-each with a budget β > 0 of its own:
+A query passes through the mixers as a row that only reads. The memory there fades by a factor of e over a whole series,
+and later rows weigh more than earlier ones, so the prediction hardly depends on which rows are near. After the last
+mixer, the rows are therefore written once more, into memories that fade with time alone, u = Δ, in both directions of
+time, each with a budget β > 0 of its own:
 
     past      S_n = e^(-β û_n) S_{n-1} + (1 - e^(-β û_n)) k_nᵀ v_n        û_n: share of the interval before row n
     future    T_n = e^(-β ŵ_n) T_{n+1} + (1 - e^(-β ŵ_n)) k_nᵀ v_n        ŵ_n: share of the interval after row n
-
     y(t) = [ e^(-β û(t)) q S_n ,  e^(-β ŵ(t)) q T_{n+1} ]                 t_n <= t < t_{n+1}
 
 û(t) and ŵ(t) are the shares of t - t_n and t_{n+1} - t; shares are those of `ops.normalise_decay`, so the unit of time
-cancels where it does in the mixers. A row that is d away thus counts as e^(-β d̂): over the whole series with β = 1,
-next to the query alone with β = 64. Before the first row S is empty, after the last one T. Each head has several β,
-which are learned. A causal model reads the past alone, and S is its state.
+cancels wherever it does in the mixers. A row at distance d thus has weight e^(-β d̂): with β = 1 this reaches over the
+whole series, with β = 64 only to rows next to the query. S is empty before the first row, T after the last one. Each
+head has several β, which are learned. A causal model only reads the past, and S is its state.
 
 Both memories are those of `ops.liquid_gated_attention`, the second with time reversed, so the cost is linear in rows
 and queries.
@@ -32,28 +31,28 @@ from lformer.nn.query import Merged
 from lformer.ops import checks
 
 ReadOut = Literal["row", "time"]
-BUDGETS = (1.0, 4.0, 16.0, 64.0)  # β of every head at the start of training
+BUDGETS = (1.0, 4.0, 16.0, 64.0)  # initial β of every head
 
 
 class ReadOutState(NamedTuple):
-    """What is remembered at the last valid row, in float64, see `exact_dtype`."""
+    """The state after the last valid row, in float64, see `exact_dtype`."""
 
-    memory: Tensor  # (B, H M, K, V) S, of every head and budget
+    memory: Tensor  # (B, H M, K, V) S of every head and budget
     total: Tensor  # (B, 1) running sum of the intervals
 
 
 class TimeReadOut(nn.Module):
-    """What queries read of the rows of their series by distance in time, (B, Q, D), to be added to their answers.
+    """What queries read from the rows of their series by distance in time, (B, Q, D), to be added to the prediction.
 
     Args:
         width: D.
         heads: H, each with M = 4 budgets.
-        causal: whether a query reads earlier rows alone.
-        gate_norm: how intervals become shares, as in the mixers.
-        backend: of `ops.liquid_gated_attention`.
+        causal: whether a query only reads earlier rows.
+        gate_norm: how intervals are normalised to shares, as in the mixers.
+        backend: backend of `ops.liquid_gated_attention`.
     """
 
-    undecayed = ("log_budgets",)  # 0 would be the budget 1, for which nothing speaks
+    undecayed = ("log_budgets",)  # weight decay towards 0 would favour a budget of 1 without reason
 
     def __init__(self, width: int, heads: int, *, causal: bool, gate_norm: ops.GateNorm, backend: str = "auto") -> None:
         super().__init__()
@@ -70,12 +69,12 @@ class TimeReadOut(nn.Module):
         """Read at the queries.
 
         Args:
-            x: (B, L + Q, D) rows and queries in merged order, out of the last mixer.
+            x: (B, L + Q, D) rows and queries in merged order, from the last mixer.
             merged: their order and intervals; with `ahead` unless causal.
-            state: where the series stand, if they are continued.
+            state: the state to continue from, if any.
 
         Returns:
-            (B, Q, D), and where the series stand after their last valid row.
+            (B, Q, D), and the state after the last valid row.
         """
         q, k, v = self._project(x)
         past, after = self._memory(q, k, v, merged.deltas, merged.is_query, state)
@@ -88,7 +87,7 @@ class TimeReadOut(nn.Module):
         return self.mix(torch.cat(sides, dim=-1)), after
 
     def advance(self, x: Tensor, delta: Tensor, state: ReadOutState) -> ReadOutState:
-        """One row per series, out of the last mixer: (B, D), (B,) -> the new state."""
+        """One row per series, from the last mixer: (B, D), (B,) -> the new state"""
         return self._memory(*self._project(x[:, None]), delta[:, None], None, state)[1]
 
     def init_state(self, batch: int) -> ReadOutState:
@@ -100,7 +99,7 @@ class TimeReadOut(nn.Module):
         )
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(B, N, D) -> q, k, v (B, N, H M, K), those of a head once for each of its budgets."""
+        """(B, N, D) -> q, k, v (B, N, H M, K), those of a head repeated for each of its budgets"""
         x, (H, M) = self.norm(x), self.log_budgets.shape
         q, k, v = (layer(x).unflatten(-1, (H, 1, -1)) for layer in (self.query, self.key, self.value))
         k = k / math.sqrt(k.shape[-1])
@@ -110,7 +109,7 @@ class TimeReadOut(nn.Module):
     def _memory(
         self, q: Tensor, k: Tensor, v: Tensor, deltas: Tensor, is_query: Tensor | None, state: ReadOutState | None
     ) -> tuple[Tensor, ReadOutState]:
-        """(B, N, H M, K) thrice, (B, N) twice -> (B, N, H M V), what the rows so far say at every row and query."""
+        """(B, N, H M, K) thrice, (B, N) twice -> (B, N, H M V), what every row and query reads from the rows so far"""
         share, total = ops.normalise_decay(
             deltas[..., None], self.gate_norm, state and state.total, return_total=True, is_query=is_query
         )
@@ -119,7 +118,7 @@ class TimeReadOut(nn.Module):
         y, memory = ops.liquid_gated_attention(
             q, k, v, writes, True, state and state.memory, return_state=True, backend=self.backend
         )
-        y = y * torch.exp(writes - decay)[..., None].to(y.dtype)  # a query sees the memory of the row before, faded
+        y = y * torch.exp(writes - decay)[..., None].to(y.dtype)  # a query reads the memory of the previous row, faded
         exact = checks.exact_dtype(q.device)
         return y.flatten(2), ReadOutState(memory.to(exact), total.to(exact))
 
@@ -130,7 +129,7 @@ class TimeReadOut(nn.Module):
 def by_definition(
     q: Tensor, k: Tensor, v: Tensor, times: Tensor, asked: Tensor, first: Tensor, budget: Tensor, norm: ops.GateNorm
 ) -> Tensor:
-    """The formulas above for one series, head and budget, query by query and row by row.
+    """The equations above for one series, head and budget, query by query and row by row.
 
     Args:
         q: (Q, K) of the queries.
@@ -138,10 +137,10 @@ def by_definition(
         times, asked: (L,) non-decreasing, (Q,).
         first: () interval before the first row and after the last.
         budget: () β.
-        norm: how intervals become shares.
+        norm: how intervals are normalised to shares.
 
     Returns:
-        (Q, 2 V), what the past says and what the future says.
+        (Q, 2 V), what is read from the past and from the future.
     """
     past = [_one_side(q[n], k, v, times, t, first, budget, norm) for n, t in enumerate(asked)]
     rows = (k.flip(0), v.flip(0), -times.flip(0))  # time runs backwards
@@ -153,7 +152,7 @@ def _one_side(
     q: Tensor, k: Tensor, v: Tensor, times: Tensor, asked: Tensor, first: Tensor, budget: Tensor, norm: ops.GateNorm,
     strictly: bool = False,
 ) -> Tensor:  # fmt: skip
-    """(K,), (L, K), (L, V), (L,), () -> (V,): the rows before a query, and, unless `strictly`, at its very moment."""
+    """(K,), (L, K), (L, V), (L,), () -> (V,) from the rows before a query and, unless `strictly`, at the same time"""
     whole = first + times[-1] - times[0]
     memory, running, latest = torch.zeros_like(k[0, :, None] * v[0]), torch.zeros_like(first), times[0]
 

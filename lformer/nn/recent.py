@@ -1,7 +1,7 @@
-"""RecentMeans: answers start from a learned mixture of the latest value, recent means and the mean so far.
+"""RecentMeans: predictions start from a learned mixture of the latest value, recent means and the mean so far.
 
-What is best depends on the channel: of one that wanders the latest value, of one that is noisy a mean, and mostly
-something between. The guess at an observed entry is the observation itself.
+The best mixture depends on the channel: the latest value for one that wanders, a mean for one that is noisy, and
+usually something in between. The guess at an observed entry is the observation itself.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from lformer.batch import IrregularBatch
 from lformer.nn.known import Known
 from lformer.nn.query import rows_until
 
-SPANS = (8, 32)  # of recent means, in typical intervals between rows
-GAIN = 10.0  # logits move as fast as they must in a short training
-LEAST = 1e-3  # share to begin with, lest one can never grow
+SPANS = (8, 32)  # of the recent means, in typical intervals between rows
+GAIN = 10.0  # factor on the logits, so that they change fast enough in a short training
+LEAST = 1e-3  # minimum initial share, so that every share can grow
 STEPS = 500
 
 
 class Asked(NamedTuple):
-    """Queries of some series whose answers are known."""
+    """Queries with known targets."""
 
     known: Known  # (B, L + 1, C)
     batch: IrregularBatch
-    targets: Tensor  # (B, Q, C) in the units of what is known
-    weights: Tensor  # (B, Q, C) how much each counts
+    targets: Tensor  # (B, Q, C) in the units of `known`
+    weights: Tensor  # (B, Q, C) weight of each
 
 
 class RecentMeans(nn.Module):
-    """The guess that a model's answer is added to, (B, N, C).
+    """The guess to which the model's output is added, (B, N, C).
 
-    `mixture` (C, 4) says how much of it is the latest value, the means of the last 8 and 32 typical intervals and the
-    mean so far, through a softmax; `default` (C,) is the guess for what was never observed. Both are learned.
+    `mixture` (C, 4) weights, through a softmax, the latest value, the means of the last 8 and 32 typical intervals and
+    the mean so far; `default` (C,) is the guess for channels that were never observed. Both are learned.
     """
 
     def __init__(self, channels: int) -> None:
@@ -48,8 +48,8 @@ class RecentMeans(nn.Module):
 
         Args:
             known: (B, L + 1, C) before the first and after each row.
-            batch: the series, and where answers are wanted.
-            interval: (), a typical one.
+            batch: the series, with their queries.
+            interval: (), the typical interval.
         """
         if batch.query_times is None:
             now, fresh = known.after_rows(), batch.observed & batch.valid[..., None]
@@ -62,7 +62,7 @@ class RecentMeans(nn.Module):
 
     @torch.no_grad()
     def fit(self, series: Iterable[Asked], interval: Tensor) -> None:
-        """Begin with the mixture that is best for training series, by least squares; training goes on from it."""
+        """Initialise the mixture to the best one for training series, by least squares; training continues from it."""
         K = self.mixture.shape[1]
         gram = torch.diag_embed(torch.full_like(self.mixture, torch.finfo(self.mixture.dtype).tiny))
         for known, batch, targets, weights in series:
@@ -73,7 +73,7 @@ class RecentMeans(nn.Module):
             gram += torch.einsum("bnck,bncl,bnc->ckl", error, error, weights.to(error.dtype))
         gram = gram / gram.diagonal(dim1=-2, dim2=-1).amax(dim=-1)[:, None, None]
         share = torch.full_like(self.mixture, 1 / K)
-        for _ in range(STEPS):  # of exponentiated gradient descent, which stays among mixtures
+        for _ in range(STEPS):  # exponentiated gradient descent, which keeps shares positive with sum 1
             share = share * torch.exp(-2 * (gram @ share[..., None])[..., 0])
             share = share / share.sum(dim=-1, keepdim=True)
         self.mixture.copy_(torch.log(share.clamp(min=LEAST)) / GAIN)
@@ -84,7 +84,7 @@ class RecentMeans(nn.Module):
         return torch.stack([now.latest, *means, now.mean], dim=-1)
 
     def _mean(self, known: Known, now: Known, batch: IrregularBatch, span: Tensor) -> Tensor:
-        """(B, N, C) of what was observed within a span before the latest value"""
+        """(B, N, C) mean of the values observed within a span before the latest value"""
         B, N, C = now.time.shape
         begins = torch.where(now.seen > 0, now.time - span, -1.0)
         before = rows_until(batch.times, batch.lengths, begins.flatten(1)).reshape(B, N, C)

@@ -1,15 +1,15 @@
 """RowEncoder: from observations to the rows a model reads, and what is known of every channel at each of them.
 
     "values"     the values, 0 where nothing was observed (paper)
-    "observed"   the values, and what was observed
-    "carried"    the latest value of each channel, whether it is fresh, its age; the pace of the rows
+    "observed"   the values, and which were observed
+    "carried"    the latest value of each channel, whether it is fresh, and its age; and the intervals between rows
 
-With `neighbours`, "carried" rows also show what each channel did around them, see `lformer.nn.neighbours`.
+With `neighbours`, "carried" rows also show the values of each channel around them, see `lformer.nn.neighbours`.
 
-It sees values, times and what was observed, not the future, and keeps a state: a whole series, pieces of it and single
-rows are encoded alike. Only where answers start from the line between neighbours do "carried" rows also hold the next
-value of each channel and how far it is. Static covariates are appended to every row, the same in each, and marks, which
-are known in advance, to every row and query.
+The encoder looks at values, times and what was observed, never at the future, and has a state: a whole series, pieces
+of it and single rows are encoded in the same way. Only if predictions start from linear interpolation, "carried" rows
+also contain the next value of each channel and the time until then. Static covariates are appended to every row of a
+series, and marks, which are known in advance, to every row and query.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Rows = Literal["values", "observed", "carried"]
 
 
 class RowConfig(Protocol):
-    """What a configuration says of the rows of its model."""
+    """The settings of a model that concern its rows."""
 
     @property
     def inputs(self) -> int: ...
@@ -62,14 +62,14 @@ class RowConfig(Protocol):
 
 
 def check_rows(config: RowConfig) -> None:
-    """Refuse rows and answers that do not go together."""
+    """Raise if settings of rows and predictions are incompatible."""
     if config.embedder == "frames" and (config.rows != "values" or config.statics or config.persistence != "none"):
         raise ValueError('embedder="frames" takes one frame per row: rows="values", no statics, persistence="none".')
     if config.statics < 0:
         raise ValueError(f"statics must be at least 0; got {config.statics}.")
     if config.persistence != "none" and (config.answer == "series" or config.outputs != config.inputs):
         raise ValueError(
-            f"persistence={config.persistence!r} starts from the values of the channels, so the model must answer per "
+            f"persistence={config.persistence!r} starts from the values of the channels, so the model must predict per "
             f"step or query with as many outputs as inputs; got answer={config.answer!r}, {config.outputs} outputs and "
             f"{config.inputs} inputs."
         )
@@ -77,22 +77,22 @@ def check_rows(config: RowConfig) -> None:
 
 @runtime_checkable
 class FittedToRows(Protocol):
-    """A part of a model that learns statistics of the training rows, such as means, before any training step."""
+    """A part of a model that is fitted to statistics of the training rows, such as means, before training."""
 
     def fit_rows(self, batches: Sequence[IrregularBatch]) -> None:
-        """Set them."""
+        """Fit the statistics."""
 
 
 class Encoded(NamedTuple):
-    """Rows, and what the answers may start from."""
+    """Rows, and what predictions may start from."""
 
     rows: Tensor  # (B, L, W)
-    known: Known | None  # (B, L + 1, C) before the first and after each row; None where nobody asks
+    known: Known | None  # (B, L + 1, C) before the first and after each row; None if not needed
     ahead: Ahead | None  # (B, L + 1, C) likewise, the next observations
-    own: Own | None = None  # how the values of each series are scaled, if by its own
-    recent: Recent | None = None  # the latest rows of each series, where the next ones will ask for them
-    seen: Seen | None = None  # (B, C) after the last row, where summaries are taken
-    wave: Wave | None = None  # of each series and channel, where answers may start from it
+    own: Own | None = None  # the scaling of each series, if series are on their own scale
+    recent: Recent | None = None  # the latest rows of each series, if later rows will need them
+    seen: Seen | None = None  # (B, C) after the last row, if summaries are used
+    wave: Wave | None = None  # of each series and channel, if predictions may start from it
 
 
 class RowEncoder(nn.Module):
@@ -100,17 +100,18 @@ class RowEncoder(nn.Module):
 
     Args:
         inputs: C, observed channels.
-        kind: what a row holds, see above.
-        statics: S, numbers of static covariates appended to every row, from `batch.static`.
-        persistence: what answers start from, see `Persistence`; "line" and "wave" read the next observations.
-        marks: M, numbers known in advance that are appended to rows and queries, from `batch.marks`.
+        kind: content of a row, see above.
+        statics: S, number of static covariates appended to every row, from `batch.static`.
+        persistence: what predictions start from, see `Persistence`; "line" and "wave" use the next observations.
+        marks: M, number of marks appended to rows and queries, from `batch.marks`.
         series_scale: whether values are in units of their own series, see `OwnScale`; its features are appended too.
-        neighbours: on either side of a row how many moments to show, a typical interval apart; see `around`.
-        causal: show only those before it.
-        summaries: keep what `SummaryHead` needs.
+        neighbours: number of moments to show on either side of a row, one typical interval apart; see `around`.
+        causal: whether to show only moments before the row.
+        summaries: whether to keep what `SummaryHead` needs.
 
-    What must be fitted is held in buffers: `shift`, `scale`, `low` and `high` (C,) of the values (not with "values",
-    which is the paper's: as they come), and the typical `interval` and `span` of a series, in the data's unit of time.
+    What is fitted is stored in buffers: `shift`, `scale`, `low` and `high` (C,) of the values (not used with "values",
+    which takes them as they are, like the paper), and the typical `interval` and `span` of a series, in the data's unit
+    of time.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class RowEncoder(nn.Module):
         self.register_buffer("span", torch.tensor(1.0))
 
     def set_scale(self, shift: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> None:
-        """Scale values as `(clip(values, low, high) - shift) / scale` from now on, by channel, (C,) each."""
+        """Scale values as `(clip(values, low, high) - shift) / scale` from now on, per channel, (C,) each."""
         for buffer, given in ((self.shift, shift), (self.scale, scale), (self.low, low), (self.high, high)):
             buffer.copy_(given)
 
@@ -162,13 +163,13 @@ class RowEncoder(nn.Module):
 
     @property
     def width(self) -> int:
-        """W, numbers per row."""
+        """W, number of features per row."""
         C = self.inputs
         carried = (5 if self.looks_ahead else 3) * C + 2 + len(offsets(self.neighbours, self.causal)) * C
         return {"values": C, "observed": 2 * C, "carried": carried}[self.kind] + self.statics + self.marks + self._owns
 
     def forward(self, batch: IrregularBatch, past: Past | None = None) -> Encoded:
-        """The rows of the batch, from where the series stand."""
+        """Encode the rows of the batch, continuing from `past`."""
         if self.plain and not self.keeps_known:
             return Encoded(batch.values, None, None)
         values, observed = self.scaled(batch)
@@ -206,10 +207,10 @@ class RowEncoder(nn.Module):
         return Encoded(self._completed(parts, batch, batch.marks, own), known, ahead, own, recent, seen, wave)
 
     def queries(self, batch: IrregularBatch, encoded: Encoded, past: Past | None = None) -> Tensor:
-        """(B, Q, W), rows at the query times in which nothing was observed.
+        """(B, Q, W), rows without observations at the query times.
 
-        Where an answer starts from a guess, "carried" rows show what was known then, which the guess is made of.
-        Otherwise they are empty: a model that only reads its memory at that time learns smooth curves far better.
+        If predictions start from a guess, "carried" rows show what was known at that time, from which the guess is
+        made. Otherwise they are empty: a model that only reads its memory at that time learns smooth curves far better.
         """
         asked = batch.query_times
         assert asked is not None
@@ -230,10 +231,10 @@ class RowEncoder(nn.Module):
         after = encoded.ahead.at(count) if encoded.ahead is not None and self.looks_ahead else None
         nothing = torch.zeros_like(now.latest, dtype=torch.bool)
         parts = self._carried(now, after, nothing, asked, gap)
-        if self.neighbours and self.causal:  # a query has none: the model reads them from the rows
+        if self.neighbours and self.causal:  # not shown at queries: the model reads them from the rows
             shown = len(offsets(self.neighbours, self.causal)) * self.inputs
             parts.append(now.latest.new_zeros(*asked.shape, shown))
-        elif self.neighbours:  # compared with the line, from which an answer starts
+        elif self.neighbours:  # relative to linear interpolation, from which predictions start
             assert encoded.ahead is not None
             line = on_line(at_index(encoded.known, count), encoded.ahead.at(count), asked)
             level = torch.where(torch.isnan(line), now.latest, line)
@@ -241,7 +242,7 @@ class RowEncoder(nn.Module):
         return self._completed(parts, batch, batch.query_marks, encoded.own)
 
     def scaled(self, batch: IrregularBatch) -> tuple[Tensor, Tensor]:
-        """(B, L, C) values near 1, 0 where nothing was observed, and what was; nothing is on padding."""
+        """(B, L, C) scaled values, 0 where nothing was observed, and observed; nothing is observed on padding."""
         if tuple(batch.values.shape[2:]) != (self.inputs,):
             raise ValueError(
                 f"the model was built for rows of shape {(self.inputs,)}; got {tuple(batch.values.shape[2:])}."
@@ -252,10 +253,11 @@ class RowEncoder(nn.Module):
         return torch.where(observed, values, 0), observed
 
     def _carried(self, now: Known, ahead: Ahead | None, observed: Tensor, times: Tensor, gap: Tensor) -> list[Tensor]:
-        """Latest value, fresh or not and age of each channel; interval since the row before, time since the start.
+        """Latest value, freshness and age of each channel; interval since the previous row, time since the start.
 
-        With `ahead` also the next value, and how far it is. Times enter as logarithms, in typical intervals; what was
-        never observed counts as older than a typical series, what will never be as a typical series away.
+        With `ahead` also the next value and the time until then. Times enter as logarithms, in typical intervals; a
+        channel that was never observed counts as older than a typical series, one without a next value as a typical
+        series away.
         """
         dtype = now.latest.dtype
         elapsed = times.clamp(min=0)
@@ -276,7 +278,7 @@ class RowEncoder(nn.Module):
         ahead: Ahead | None,
         past: Past | None,
     ) -> tuple[Tensor, Recent | None]:
-        """What each channel did around each row, and the latest rows if a stream may go on from here."""
+        """The values of each channel around each row, and the latest rows if a stream may continue from here."""
         if not self.causal:
             assert ahead is not None
             return self._around_moments(batch.times, known.after_rows().latest, batch, known, ahead), None
@@ -287,17 +289,17 @@ class RowEncoder(nn.Module):
         self, moments: Tensor, level: Tensor, batch: IrregularBatch, known: Known, ahead: Ahead
     ) -> Tensor:
         interval, span = self.interval.to(moments.dtype), self.span.to(moments.dtype)
-        # An answer that starts from the line between two observations is about what lies between these.
+        # A prediction that starts from linear interpolation is about the time between two observations.
         apart = distances(self.neighbours, interval, None if self.guesses else span)
         return around(moments, level, batch.times, batch.lengths, known, ahead, apart)
 
     def _in_spans(self, duration: Tensor, dtype: torch.dtype) -> Tensor:
-        """0 for no time at all, 1 for the typical span of a series."""
+        """A duration on a logarithmic scale: 0 for no time, 1 for the typical span of a series."""
         interval, span = self.interval.to(dtype), self.span.to(dtype)
         return torch.log1p(duration.clamp(min=0).to(dtype) / interval) / torch.log1p(span / interval)
 
     def _completed(self, parts: list[Tensor], batch: IrregularBatch, marks: Tensor | None, own: Own | None) -> Tensor:
-        """(B, N, W), rows or queries with static covariates, marks, and what the series is like."""
+        """(B, N, W) rows or queries with static covariates, marks, and the features of their series."""
         if self.statics:
             if batch.static is None or batch.static.shape[1:] != (self.statics,):
                 found = "none" if batch.static is None else tuple(batch.static.shape[1:])
@@ -318,7 +320,7 @@ class RowEncoder(nn.Module):
 
 
 def checked_marks(marks: Tensor | None, count: int) -> Tensor:
-    """The marks of rows or queries, if there are as many as the model reads."""
+    """The marks of rows or queries; raises if their number is not the one the model uses."""
     if marks is None or marks.shape[2] != count:
         found = "none" if marks is None else marks.shape[2]
         raise ValueError(
@@ -329,9 +331,9 @@ def checked_marks(marks: Tensor | None, count: int) -> Tensor:
 
 
 def fit_clock(model: nn.Module, batches: Sequence[IrregularBatch]) -> None:
-    """Tell every part of a model that asks for it how long a typical interval and a typical series are.
+    """Set the typical interval and the typical span of a series in every part of a model that has them.
 
-    A part with `fit_rows(batches)` then learns what else it needs to know of the training rows.
+    Parts with `fit_rows(batches)` are then fitted to the training rows.
     """
     interval = median_interval(batches)
     span = max(median_span(batches), interval)
@@ -349,12 +351,12 @@ def fit_clock(model: nn.Module, batches: Sequence[IrregularBatch]) -> None:
 
 
 def _last_time(batch: IrregularBatch, past: Past | None) -> Tensor:
-    """(B,) of the row before the first of the batch; NaN where there is none."""
+    """(B,) time of the row before the first of the batch; NaN if there is none."""
     none = batch.times.new_full((batch.values.shape[0],), torch.nan)
     return none if past is None else torch.where(past.rows > 0, past.time.to(none.dtype), none)
 
 
 def _gaps(batch: IrregularBatch, past: Past | None) -> Tensor:
-    """(B, L) since the row before, 0 at the first of a series."""
+    """(B, L) interval since the previous row, 0 at the first of a series."""
     before = torch.cat([_last_time(batch, past)[:, None], batch.times], dim=1)[:, :-1]
     return torch.nan_to_num(batch.times - before, nan=0.0).clamp(min=0)

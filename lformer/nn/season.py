@@ -1,10 +1,10 @@
-"""Season: what the marks of a row say of the values of a series, by ridge regression in closed form.
+"""Season: the part of the values of a series that is linear in its marks, by ridge regression in closed form.
 
     season(t) = w · marks(t),    w = argmin Σ (x - level - w · marks)² + ridge / 2 · |w - shared|²
 
-Each series and channel has a `w` of its own, drawn towards the one that all series share, in units of their spread, as
-long as little was observed. How strongly is chosen on the training series: their first halves must predict the second.
-Linear in the length of a series, and no step waits for a device.
+Each series and channel has its own `w`, which is shrunk towards a `w` shared by all series, in units of their spread,
+if there are few observations. The strength is chosen on the training series: their first halves must predict the
+second. The cost is linear in the length of a series, and no step synchronises with a device.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-# How many observations the shared season counts for; the mean square of a sine is 1/2. The last one leaves no other.
+# Weight of the shared season, in observations; the mean square of a sine is 1/2. With the last one, only it remains.
 RIDGES = (3.0, 10.0, 30.0, 100.0, 1000.0, 1e6)
-LEVEL = 1e-3  # so that a series without observations has a level
+LEVEL = 1e-3  # ridge on the level, which is needed for series without observations
 
 
 class Observations(NamedTuple):
-    """What a season is fitted to."""
+    """The data to which a season is fitted."""
 
     values: Tensor  # (B, L, C), 0 where nothing was observed
     observed: Tensor  # (B, L, C) bool
@@ -29,9 +29,9 @@ class Observations(NamedTuple):
 
 
 class Season(nn.Module):
-    """The season of each series and channel as weights of its marks.
+    """The season of each series and channel, as weights of its marks.
 
-    What is fitted is held in buffers: `shared` (C, M) in units of a series' spread, and `ridge` (C,).
+    What is fitted is stored in buffers: `shared` (C, M) in units of a series' spread, and `ridge` (C,).
     """
 
     def __init__(self, channels: int, marks: int) -> None:
@@ -42,12 +42,12 @@ class Season(nn.Module):
         self.register_buffer("ridge", torch.full((channels,), RIDGES[1]))
 
     def forward(self, given: Observations) -> Tensor:
-        """(B, L, C) values about 0, in units of the spread of their series -> (B, C, M) weights"""
+        """(B, L, C) centred values in units of the spread of their series -> (B, C, M) weights"""
         return weights(given, self.shared.to(given.values.dtype), self.ridge)
 
     @torch.no_grad()
     def fit(self, series: Sequence[Observations]) -> None:
-        """Choose the ridge of each channel, and take the season that training series share."""
+        """Choose the ridge of each channel, and fit the season that training series share."""
         halves = [_halves(given) for given in series]
         shared = common(first for first, _ in halves)
         errors = torch.stack([_foretold(halves, shared, torch.full_like(self.ridge, ridge)) for ridge in RIDGES])
@@ -56,7 +56,7 @@ class Season(nn.Module):
 
 
 def weights(given: Observations, shared: Tensor, ridge: Tensor) -> Tensor:
-    """(B, C, M) of each series and channel, drawn towards (C, M) with the strength (C,)"""
+    """(B, C, M) of each series and channel, shrunk towards (C, M) with strength (C,)"""
     values, observed, marks = given
     rest = torch.where(observed, values - marks @ shared.T, 0)
     gram, moment = normal_equations(given._replace(values=rest))
@@ -77,7 +77,7 @@ def normal_equations(given: Observations) -> tuple[Tensor, Tensor]:
     values, observed, marks = given
     x = torch.cat([torch.ones_like(marks[..., :1]), marks], dim=-1)  # (B, L, 1 + M)
     C, K, seen = values.shape[2], x.shape[2], observed.to(values.dtype)
-    if C < K:  # whichever product of two is the smaller
+    if C < K:  # use the smaller of two products
         gram = (seen[..., :, None] * x[..., None, :]).flatten(2).transpose(1, 2) @ x
     else:
         gram = seen.transpose(1, 2) @ (x[..., :, None] * x[..., None, :]).flatten(2)
@@ -85,7 +85,7 @@ def normal_equations(given: Observations) -> tuple[Tensor, Tensor]:
 
 
 def solve(matrix: Tensor, right: Tensor) -> Tensor:
-    """(..., K, K) symmetric and positive definite, (..., K) -> (..., K), by elimination in K steps."""
+    """(..., K, K) symmetric positive definite, (..., K) -> (..., K), by elimination in K steps"""
     rows = torch.cat([matrix, right[..., None]], dim=-1)
     for k in range(matrix.shape[-1]):
         pivot = rows[..., k : k + 1, :] / rows[..., k : k + 1, k : k + 1]
@@ -102,7 +102,7 @@ def _penalty(ridge: Tensor, marks: int) -> Tensor:
 
 
 def _halves(given: Observations) -> tuple[Observations, Observations]:
-    """What was observed first in each series and channel, and what came later, as many each."""
+    """The earlier and the later half of the observations of each series and channel."""
     count = given.observed.cumsum(dim=1)
     early = given.observed & (2 * count <= count[:, -1:])
     late = given.observed & ~early
@@ -112,7 +112,7 @@ def _halves(given: Observations) -> tuple[Observations, Observations]:
 
 
 def _foretold(halves: Iterable[tuple[Observations, Observations]], shared: Tensor, ridge: Tensor) -> Tensor:
-    """(C,) squared error of the season of first halves in second halves, whose level may be another"""
+    """(C,) squared error on second halves of the season fitted to first halves; the level may differ"""
     total = torch.zeros_like(ridge)
     for early, late in halves:
         rest = late.values - torch.einsum("blm,bcm->blc", late.marks, weights(early, shared, ridge))

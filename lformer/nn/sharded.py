@@ -1,8 +1,8 @@
-"""ShardedLFormer: one batch of series, cut along time over several processes, so that length is bounded by all of them.
+"""ShardedLFormer: a batch of series, split along time over several processes, whose joint memory bounds the length.
 
-Each process holds a stretch of the rows of every series and runs the whole model on it. Rows of different stretches
-meet in the time mixers, which exchange memories (see `lformer.ops.sharded`), and in the mean that answers per series
-are made of. The numbers are those of one process with the whole series.
+Each process holds a stretch of the rows of every series and runs the whole model on it. Stretches interact in the time
+mixers, which exchange memories (see `lformer.ops.sharded`), and in the mean used by predictions per series. The result
+is that of one process with the whole series.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ from lformer.ops.sharded import Group, all_gather, latest, place
 
 
 class Stretches(NamedTuple):
-    """What every process knows of the stretches of all R processes."""
+    """What every process knows about the stretches of all R processes."""
 
     first: Tensor  # (R, B) time of the first row
     last: Tensor  # (R, B) time of the last valid row
-    start: Tensor  # (R, B) what the times are counted from
-    lengths: Tensor  # (R, B) valid rows
+    start: Tensor  # (R, B) start of the series, to which times are relative
+    lengths: Tensor  # (R, B) number of valid rows
 
 
 class ShardedLFormer(nn.Module):
-    """An `LFormer` on stretches: every process of the group calls it with its own rows of the same series.
+    """An `LFormer` on stretches of series: every process of the group calls it with its own rows of the same series.
 
     Args:
-        model: answers per series or per row; rows "values" or "observed". All processes get the weights of the first.
-        group: the processes that hold the stretches, in order of time; all if None.
+        model: predicts per series or per row, from rows "values" or "observed". All processes get the weights of the
+            first.
+        group: the processes that hold the stretches, in order of time; all processes if None.
 
-    Every process calls `forward`, `backward` and `sum_gradients`, also one whose stretch is empty. Answers per row are
-    those of its own rows, and the loss of the whole is the sum of the losses of all processes: divide by counts of the
-    whole, not of the stretch. Answers per series are the same in every process, and so must the loss be; it counts
-    once. Dropout draws numbers of its own in every process.
+    Every process must call `forward`, `backward` and `sum_gradients`, even if its stretch is empty. Predictions per row
+    are those for its own rows, and the total loss is the sum of the losses of all processes: divide by counts over
+    whole series, not over the stretch. Predictions per series are the same in every process, and so must be the loss,
+    which counts once. Dropout draws different random numbers in every process.
 
     Example:
         >>> model = ShardedLFormer(LFormer(LFormerConfig(inputs=3, outputs=2)))
@@ -59,14 +60,14 @@ class ShardedLFormer(nn.Module):
                 dist.broadcast(tensor.detach(), group=group, group_src=0)
 
     def forward(self, stretch: IrregularBatch) -> Tensor:
-        """Answer for the whole series, or for the rows of this stretch.
+        """Predict for the whole series, or for the rows of this stretch.
 
         Args:
-            stretch: the rows that this process holds, as `IrregularBatch.stretch` cuts them, or built with the `t0` of
-                the whole series. A series has its valid rows in any of the processes, in the order of their ranks.
+            stretch: the rows that this process holds, cut by `IrregularBatch.stretch`, or built with the `t0` of the
+                whole series. The valid rows of a series may be in any of the processes, in the order of their ranks.
 
         Returns:
-            (B, O) of the whole series, the same in every process, or (B, L, O) of the rows of this stretch.
+            (B, O) for the whole series, the same in every process, or (B, L, O) for the rows of this stretch.
         """
         model, group = self.model, self.group
         check_answer(model.config.answer, stretch)
@@ -81,15 +82,15 @@ class ShardedLFormer(nn.Module):
         checks.finite_result(answer, "the model's answer", "values or weights are")
         if model.config.answer == "series" and answer.requires_grad:
             size = place(group)[1]
-            answer.register_hook(lambda gradient: gradient / size)  # every process has the whole loss
+            answer.register_hook(lambda gradient: gradient / size)  # every process has the full loss
         return answer
 
     def sum_gradients(self) -> None:
-        """Make the gradients of the parameters those of the whole: their sum over all processes. Once per step."""
+        """Sum the gradients of the parameters over all processes. Call this once per step."""
         if place(self.group)[1] == 1:
             return
         found = [parameter.grad for parameter in self.parameters() if parameter.grad is not None]
-        for _, alike in groupby(sorted(found, key=_kind), key=_kind):  # a message for each kind of number
+        for _, alike in groupby(sorted(found, key=_kind), key=_kind):  # one message per dtype and device
             gradients = list(alike)
             message = torch.cat([gradient.flatten() for gradient in gradients])
             dist.all_reduce(message, group=self.group)
@@ -97,7 +98,7 @@ class ShardedLFormer(nn.Module):
                 gradient.copy_(total.view_as(gradient))
 
     def _pool(self, x: Tensor, lengths: Tensor, found: Stretches) -> Tensor:
-        """(B, L, D) rows of this stretch -> (B, D or 3 D) of the whole series"""
+        """(B, L, D) rows of this stretch -> (B, D or 3 D) for the whole series"""
         pool = self.model.pool
         kept = pool.add(pool.start(len(x), x), x, lengths).to(checks.exact_dtype(x.device))
         joined = pool.join(all_gather(kept, self.group), found.lengths)
@@ -105,7 +106,7 @@ class ShardedLFormer(nn.Module):
 
 
 def explain(config: LFormerConfig) -> str:
-    """Why a model cannot run on stretches; empty if it can. Whatever reads other rows must be a liquid mixer."""
+    """Why a model cannot run on stretches; empty if it can. Only liquid mixers may combine rows."""
     refused = {
         'answer="query"; queries would have to be merged into the stretch they fall into. Use "series" or "step"': (
             config.answer == "query"
@@ -116,7 +117,7 @@ def explain(config: LFormerConfig) -> str:
         f'persistence="{config.persistence}" starts from observations in other stretches. Use "none"': (
             config.persistence != "none"
         ),
-        f'distribution="{config.distribution}" is not built there. Use "point"': config.distribution != "point",
+        f'distribution="{config.distribution}" is not supported. Use "point"': config.distribution != "point",
         "series_scale=True takes statistics over the whole series. Scale the values before": config.series_scale,
         'time_mixer="softmax" compares all pairs of rows. Use "liquid"': config.time_mixer != "liquid",
     }
@@ -124,12 +125,12 @@ def explain(config: LFormerConfig) -> str:
 
 
 def _find(stretch: IrregularBatch, group: Group) -> Stretches:
-    """Where all stretches lie in time; refuses those that do not belong together, in every process alike."""
+    """The times of all stretches; raises in every process if they do not belong together."""
     times, lengths = stretch.times, stretch.lengths
     sizes = all_gather(lengths.new_tensor([len(lengths)]), group)[:, 0]
     if int(sizes.max()) != int(sizes.min()):
         raise ValueError(f"every process must hold a stretch of the same series; they hold {sizes.tolist()} series.")
-    clock = torch.cat([torch.zeros_like(stretch.start)[:, None], times], dim=1)  # of 0 rows, too
+    clock = torch.cat([torch.zeros_like(stretch.start)[:, None], times], dim=1)  # also for 0 rows
     ends = [clock.gather(1, n[:, None]).squeeze(1) for n in (lengths.clamp(max=1), lengths)]
     gathered = all_gather(torch.stack([*ends, stretch.start, lengths.to(clock.dtype)]), group)  # (R, 4, B)
     first, last, start, count = gathered.unbind(dim=1)
@@ -139,7 +140,7 @@ def _find(stretch: IrregularBatch, group: Group) -> Stretches:
 
 
 def _require_order(found: Stretches) -> None:
-    """Refuse stretches of one series with different starts, and those that begin before an earlier one ends."""
+    """Raise for stretches of a series with different starts, or that begin before an earlier one ends."""
     if not checks.readable(found.first):
         return
     there = found.lengths > 0
@@ -160,7 +161,7 @@ def _require_order(found: Stretches) -> None:
 
 
 def _intervals(model: LFormer, stretch: IrregularBatch, found: Stretches, rank: int) -> Tensor:
-    """(B, L) deltas, as `LFormer.intervals` has them for the whole series; the first since the stretch before."""
+    """(B, L) deltas as in `LFormer.intervals` for the whole series; the first one is since the previous stretch."""
     deltas, there = stretch.deltas, found.lengths > 0
     rows = torch.arange(deltas.shape[1], device=deltas.device)
     first = model.typical_first(deltas.dtype).expand(len(stretch))

@@ -1,4 +1,4 @@
-"""SoftmaxAttention: ordinary attention in the place of LGA, for the paper's first ablation."""
+"""SoftmaxAttention: ordinary attention instead of LGA, for the paper's first ablation."""
 
 import torch
 import torch.nn.functional as F
@@ -6,12 +6,12 @@ from torch import Tensor, nn
 
 
 class SoftmaxAttention(nn.Module):
-    """Multi-head softmax attention that takes the arguments of `LiquidGatedAttention` and ignores the intervals.
+    """Multi-head softmax attention with the signature of `LiquidGatedAttention`, which ignores the intervals.
 
     Args:
-        width: D, size of a row.
+        width: D, width of a row.
         heads: H; must divide D.
-        causal: whether a row reads only what came before it.
+        causal: whether a row only reads earlier rows.
     """
 
     def __init__(self, width: int, heads: int, *, causal: bool = False) -> None:
@@ -25,7 +25,7 @@ class SoftmaxAttention(nn.Module):
     def forward(
         self, x: Tensor, deltas: Tensor, *, lengths: Tensor | None = None, is_query: Tensor | None = None
     ) -> Tensor:
-        """(B, L, D), (B, L) -> (B, L, D); padding and reading rows are never attended to."""
+        """(B, L, D), (B, L) -> (B, L, D); nothing attends to padding or queries"""
         B, L, _ = x.shape
         q, k, v = self.project(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # (B, H, L, K) each
         at = torch.arange(L, device=x.device)

@@ -1,7 +1,7 @@
-"""States of many series side by side: some rows of them taken out, put back, and room made for more.
+"""States of many series side by side: select rows of them, write rows back, and enlarge them.
 
-A state is a named tuple of tensors, of further such tuples and of None; the first axis of every tensor is that of the
-series, so one walk over the tuple serves all models, ensembles included.
+A state is a named tuple of tensors, of further such tuples and of None; the first axis of every tensor indexes series,
+so one traversal of the tuple works for all models, including ensembles.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def each(change: Callable[..., Tensor], state: Any, *others: Any) -> Any:
-    """The state with every tensor changed; `others` are states of the same form, whose tensors are given beside it."""
+    """Apply `change` to every tensor of a state, together with those of `others`, states of the same structure."""
     if state is None:
         return None
     if isinstance(state, Tensor):
@@ -32,23 +32,23 @@ def leaves(state: Any) -> Iterator[Tensor]:
 
 
 def take(state: Any, index: Tensor) -> Any:
-    """Copies of the rows `index` (B,) of every tensor."""
+    """Copy the rows `index` (B,) of every tensor."""
     return each(lambda tensor: tensor.index_select(0, index), state)
 
 
 def put(state: Any, index: Tensor, rows: Any) -> None:
-    """Write `rows`, a state of B series, over the rows `index` (B,) of every tensor."""
+    """Write `rows`, a state of B series, to the rows `index` (B,) of every tensor."""
     for tensor, new in zip(leaves(state), leaves(rows), strict=True):
         tensor.index_copy_(0, index, new)
 
 
 def first(state: Any, count: int) -> Any:
-    """The first rows of every tensor; nothing is copied."""
+    """The first rows of every tensor, without copying."""
     return each(lambda tensor: tensor[:count], state)
 
 
 def room(state: Any, count: int) -> Any:
-    """A state with `count` rows, of which those there are already stay; what the others hold means nothing."""
+    """A state enlarged to `count` rows, of which the existing ones are kept; the others are uninitialised."""
 
     def enlarged(tensor: Tensor) -> Tensor:
         new = tensor.new_empty(count, *tensor.shape[1:])

@@ -1,9 +1,10 @@
-"""SummaryHead: what answers per series owe to the mean, the range and the like of each channel, whenever values came.
+"""SummaryHead: the contribution of summary features (mean, range etc. of each channel) to predictions per series.
 
-    answer = head(rows) + mlp(latest, mean, least, greatest, deviation, change and count of each channel, covariates)
+    prediction = head(rows) + mlp(latest, mean, least, greatest, deviation, change and count per channel, covariates)
 
-What a tree or a linear model would be given. The rows could teach it to a head, but of many channels a few numbers per
-row hold little, and few series teach less. All of it is running: a stream keeps (B, C) numbers.
+These are the features that one would give a tree or a linear model. A head could learn them from the rows, but with
+many channels a row has few numbers for each, and with few series it does not. All features are running: a stream keeps
+(B, C) numbers.
 """
 
 from __future__ import annotations
@@ -18,35 +19,35 @@ from lformer.nn.known import Known
 from lformer.nn.waves import cycles_in, fit_wave
 from lformer.ops.checks import exporting
 
-FAR = 5.0  # deviations beyond which a value says no more
+FAR = 5.0  # features are clipped at this many standard deviations
 FEATURES = 8
-IN_TABLE = 7  # all but whether there were any, which a table says by NaN
-OF_WAVES = 4  # of the values and of their changes: how fast the wave is, and how much it explains
-CYCLES = 128  # of a wave in a table at most: heart beats of a minute
-AT_ONCE = 2**21  # numbers of a periodogram
+IN_TABLE = 7  # all features except whether there were values, which a table shows by NaN
+OF_WAVES = 4  # for the values and for their changes: frequency of the wave, and share of variance it explains
+CYCLES = 128  # maximum number of cycles of a wave in a table: the heart beats of a minute
+AT_ONCE = 2**21  # numbers in a periodogram
 
 
 class Seen(NamedTuple):
-    """What summaries need of each channel beyond what is `Known`: (B, C)."""
+    """What summaries need of each channel in addition to `Known`: (B, C)."""
 
     first: Tensor  # 0 if there is none
     least: Tensor  # inf if there is none
     greatest: Tensor
-    squares: Tensor  # sum of the squares, as exact as the sum of the values
+    squares: Tensor  # sum of the squares, in the precision of the sum of the values
 
 
 def nothing_seen(known: Known) -> Seen:
-    """Before the first row of series of which nothing is known, (B, C)."""
+    """The value before the first row of series, (B, C)."""
     none = torch.zeros_like(known.latest)
     return Seen(none, none + torch.inf, none - torch.inf, torch.zeros_like(known.total))
 
 
 def see(values: Tensor, observed: Tensor, before: Seen) -> Seen:
-    """(B, L, C) values, 0 where nothing was observed, and what was -> (B, C) after the last row"""
+    """(B, L, C) values, 0 where nothing was observed, and observed -> (B, C) after the last row"""
     if values.shape[1] == 0:
         return before
     L, rows = values.shape[1], torch.arange(values.shape[1], device=values.device)[:, None]
-    earliest = torch.where(observed, rows, L - 1).amin(dim=1, keepdim=True)  # 0 is held where nothing was observed
+    earliest = torch.where(observed, rows, L - 1).amin(dim=1, keepdim=True)  # values are 0 where nothing was observed
     squares = torch.where(observed, values, 0).to(before.squares.dtype).square()
     return Seen(
         first=torch.where(torch.isfinite(before.least), before.first, values.gather(1, earliest).squeeze(1)),
@@ -57,14 +58,14 @@ def see(values: Tensor, observed: Tensor, before: Seen) -> Seen:
 
 
 class SummaryHead(nn.Module):
-    """What is known of each channel, and static covariates -> what is added to the answer (B, O).
+    """What is known of each channel, and static covariates -> contribution to the prediction (B, O).
 
     Args:
         channels: C.
         statics: S.
         width: of the hidden layer.
         outputs: O.
-        dropout: in training, share of the summaries and of the hidden numbers set to 0.
+        dropout: dropout rate of the features and of the hidden layer.
     """
 
     def __init__(self, channels: int, statics: int, width: int, outputs: int, dropout: float = 0.0) -> None:
@@ -88,22 +89,22 @@ class SummaryHead(nn.Module):
 
 
 def about(known: Known, seen: Seen) -> list[Tensor]:
-    """Latest, mean, least, greatest, deviation and change of each channel, (B, C) each; anything where none was seen"""
+    """Latest, mean, least, greatest, deviation and change of each channel, (B, C) each; arbitrary without values"""
     count = known.seen.clamp(min=1)
     mean = known.total / count
     variance = seen.squares / count - mean.square()
-    spread = variance > 0  # of a single value it is 0, where a root has no gradient
+    spread = variance > 0  # it is 0 for a single value, where the square root has no gradient
     deviation = torch.where(spread, torch.where(spread, variance, 1).sqrt(), 0)
     return [known.latest, mean, seen.least, seen.greatest, deviation, known.latest - seen.first]
 
 
 def table(known: Known, seen: Seen, static: Tensor | None, waves: Tensor | None) -> Tensor:
-    """(B, W) what `Trees` are given: the same numbers without bounds, NaN where none was seen, and counts
+    """(B, W) features for `Trees`: the same without clipping, NaN for channels without values, and counts
 
     Args:
         known, seen: (B, C) after the last row.
-        static: (B, S) covariates.
-        waves: (B, 4 C) from `about_waves`, if they are asked for; the last columns of the table.
+        static: (B, S) static covariates.
+        waves: (B, 4 C) from `about_waves`, if used; the last columns of the table.
     """
     parts = [torch.where(known.seen > 0, x, torch.nan) for x in about(known, seen)]
     others = (x for x in (static, waves) if x is not None)
@@ -121,10 +122,11 @@ def table_width(channels: int, statics: int, waves: bool) -> int:
 
 
 def about_waves(values: Tensor, observed: Tensor, times: Tensor, before: Known) -> Tensor:
-    """(B, 4 C) frequency of the best wave of each channel, per unit of time, and the share of the variance it explains;
-    then the same of what changed since the observation before, where a slow drift does not hide a fast wave
+    """(B, 4 C) features of the best-fitting sinusoid of each channel, NaN where there is none.
 
-    NaN where a channel has no wave. A heart rate, a tide, a pulsating star: none of it is in the mean or the range.
+    They are its frequency, per unit of time, and the share of the variance it explains; then the same for the changes
+    since the previous observation, in which a slow drift does not hide a fast wave. A heart rate, a tide or a pulsating
+    star does not show in the mean or the range.
 
     Args:
         values: (B, L, C), 0 where nothing was observed.
@@ -138,8 +140,8 @@ def about_waves(values: Tensor, observed: Tensor, times: Tensor, before: Known) 
 
 
 def _in_pieces(values: Tensor, observed: Tensor, times: Tensor) -> Tensor:
-    """(B, 2 C), of so many series at a time that memory is bounded"""
-    if exporting():  # a number of pieces cannot depend on the data
+    """(B, 2 C), computed for a few series at a time to bound memory"""
+    if exporting():  # in a graph, the number of pieces cannot depend on the data
         return _wave(values, observed, times)
     L, C = values.shape[1:]
     at_once = max(1, AT_ONCE // max(1, L * max(C, cycles_in(L, CYCLES))))

@@ -1,10 +1,10 @@
-"""Wave: the sine that fits a channel of a series best, its period estimated in each series, and how far to trust it.
+"""Wave: the best-fitting sinusoid of each channel of a series, with its frequency, and how far to trust it.
 
     wave(t) = level + a cos 2πft + b sin 2πft,        f = argmax of the variance that it explains
 
-A periodogram by least squares, which takes uneven times as they are (Lomb and Scargle), on a grid of frequencies, then
-parabolas through its peak. How far to trust a wave is asked of the series itself: each observation is predicted from
-the others, by the wave and by the line between its neighbours, and the two errors are compared.
+The frequency comes from a least-squares periodogram, which handles uneven times (Lomb and Scargle), on a grid, refined
+by fitting parabolas to its peak. The trust in a wave is estimated from the series itself: each observation is predicted
+from the others, by the wave and by linear interpolation between its neighbours, and the two errors are compared.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from torch import Tensor
 from lformer.ops.checks import exact_dtype, exporting
 
 FINE = 4  # frequencies within the width of a peak
-CLOSER = (0.1, 0.02)  # cycles, between the points that a frequency is refined by
-LOWEST = 0.75  # cycles in a series: a slower wave is a trend
-MOST = 48  # cycles in a series at most, unless said
-SHARE = 0.4  # cycles per observation at most
-RIDGE = 1e-3  # of the unit mean square of a regressor, in observations
-SLOWER = 1e-6  # by which share a wave must explain more for each cycle it has more, so that no tie is left to rounding
-OWN = 0.1  # of what is said of an observation, the share that the others have at least
-LEAST = 1e-6  # mean squared error of what is predicted without fail
-PIECE = 64  # frequencies at a time
-FEW = 6  # observations that can be compared, below which there is no wave
+CLOSER = (0.1, 0.02)  # steps of the refinement of a frequency, in cycles
+LOWEST = 0.75  # minimum number of cycles in a series: a slower wave is a trend
+MOST = 48  # default maximum number of cycles in a series
+SHARE = 0.4  # maximum number of cycles per observation
+RIDGE = 1e-3  # ridge of the regression, in observations with unit mean square
+SLOWER = 1e-6  # relative penalty on each cycle, so that ties are not decided by rounding
+OWN = 0.1  # lower bound on the weight of the other observations in the prediction of an observation
+LEAST = 1e-6  # lower bound on a mean squared error
+PIECE = 64  # frequencies computed at a time
+FEW = 6  # minimum number of observations that can be compared; below, there is no wave
 
 
 class Wave(NamedTuple):
-    """Of each series and channel, (B, C)."""
+    """The wave of each series and channel, (B, C)."""
 
-    span: Tensor  # (B,) of the observations of a series
+    span: Tensor  # (B,) time span of the observations of a series
     frequency: Tensor  # cycles per span
     coefficients: Tensor  # (B, C, 3) level, cosine, sine
     trust: Tensor  # half the logarithm of the mean squared error of the line over that of the wave; -inf for no wave
-    share: Tensor  # of the sum of squares about the mean, what it explains; NaN for few observations or only equal ones
+    share: Tensor  # share of the variance that it explains; NaN if there are few observations, or all are equal
 
     def at(self, times: Tensor) -> Tensor:
         """(B, N) -> (B, N, C)"""
@@ -47,14 +47,14 @@ class Wave(NamedTuple):
 
 @torch.no_grad()
 def fit_wave(values: Tensor, observed: Tensor, times: Tensor, line: Tensor, most: int = MOST) -> Wave:
-    """The best wave of each channel, in float64 where there is: which peak is the greatest is no matter of rounding.
+    """The best wave of each channel, in float64 if available, so that rounding does not decide between peaks.
 
     Args:
         values: (B, L, C), 0 where nothing was observed.
         observed: (B, L, C) bool, False on padding.
         times: (B, L) since the start of the series.
-        line: (B, L, C) what the neighbours of each observation say of it; NaN where it has none on either side.
-        most: cycles in a series.
+        line: (B, L, C) linear interpolation between the neighbours of each observation; NaN if one is missing.
+        most: maximum number of cycles in a series.
     """
     B, L, C = values.shape
     dtype = exact_dtype(values.device)
@@ -87,12 +87,12 @@ def fit_wave(values: Tensor, observed: Tensor, times: Tensor, line: Tensor, most
 
 
 def cycles_in(rows: int, most: int) -> int:
-    """At most, in a series of so many rows; while exporting, their number is a symbol, and it is the most of all."""
+    """Maximum number of cycles for a number of rows; during export, where that is symbolic, the overall maximum."""
     return most if exporting() else max(1, min(most, math.ceil(SHARE * rows)))
 
 
 def _power(phase: Tensor, seen: Tensor, rest: Tensor, count: Tensor, grid: Tensor) -> Tensor:
-    """(B, C, K) the sum of squares that a wave of each frequency explains; the grid is regular, so angles are added"""
+    """(B, C, K) the sum of squares that a wave of each frequency explains; angles are added, as the grid is regular"""
     cos_step, sin_step = _circle(phase, grid[:PIECE] - grid[0])
     n = count.clamp(min=1)[..., None]
     by_channel, rest = seen.transpose(1, 2), rest.transpose(1, 2)
@@ -110,19 +110,19 @@ def _power(phase: Tensor, seen: Tensor, rest: Tensor, count: Tensor, grid: Tenso
 
 
 def _circle(phase: Tensor, frequencies: Tensor) -> tuple[Tensor, Tensor]:
-    """(B, L, K) cosine and sine of each frequency at each moment"""
+    """(B, L, K) cosine and sine for each frequency and moment"""
     angle = 2 * math.pi * phase[..., None] * frequencies
     return torch.cos(angle), torch.sin(angle)
 
 
 def _peak(power: Tensor, grid: Tensor) -> Tensor:
-    """(B, C) where a parabola through the greatest power and its neighbours is greatest"""
+    """(B, C) the maximum of a parabola through the greatest power and its neighbours"""
     best = power.argmax(dim=2, keepdim=True).clamp(1, len(grid) - 2)
     return grid[best[..., 0]] + _top(*(power.gather(2, best + step)[..., 0] for step in (-1, 0, 1))) / FINE
 
 
 def _refined(phase: Tensor, seen: Tensor, rest: Tensor, frequency: Tensor) -> Tensor:
-    """(B, C) closer to the top of the power, by parabolas through ever closer points"""
+    """(B, C) closer to the maximum of the power, by parabolas through points ever closer together"""
     for step in CLOSER:
         found = [_explained(phase, seen, rest, frequency + side * step) for side in (-1, 0, 1)]
         frequency = frequency + step * _top(*found)
@@ -130,13 +130,13 @@ def _refined(phase: Tensor, seen: Tensor, rest: Tensor, frequency: Tensor) -> Te
 
 
 def _top(left: Tensor, middle: Tensor, right: Tensor) -> Tensor:
-    """Where a parabola through three points at -1, 0 and 1 is greatest, within these; 0 if it has no top"""
+    """The position of the maximum of a parabola through points at -1, 0 and 1, within these; 0 if it has none"""
     bend = left - 2 * middle + right
     return torch.where(bend < 0, 0.5 * (left - right) / torch.where(bend < 0, bend, 1), 0).clamp(-1, 1)
 
 
 def _explained(phase: Tensor, seen: Tensor, rest: Tensor, frequency: Tensor) -> Tensor:
-    """(B, C) the sum of squares that a wave of a frequency explains"""
+    """(B, C) the sum of squares that a wave with this frequency explains"""
     coefficients, _ = _fitted(phase, seen, rest, frequency)
     return (coefficients * torch.einsum("blci,blc->bci", _regressors(phase[..., None], frequency), rest)).sum(dim=-1)
 
@@ -148,7 +148,7 @@ def _regressors(phase: Tensor, frequency: Tensor) -> Tensor:
 
 
 def _fitted(phase: Tensor, seen: Tensor, rest: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
-    """(B, C, 3) by least squares, and (B, L, C) how much each observation counts in what is said of itself"""
+    """(B, C, 3) by least squares, and (B, L, C) the leverage: the weight of each observation in its own prediction"""
     x = _regressors(phase[..., None], frequency)
     weighted = x * seen[..., None]
     gram = torch.einsum("blci,blcj->bcij", weighted, x) + RIDGE * torch.eye(3, device=x.device, dtype=x.dtype)
@@ -159,7 +159,7 @@ def _fitted(phase: Tensor, seen: Tensor, rest: Tensor, frequency: Tensor) -> tup
 
 
 def _inverse(m: Tensor) -> Tensor:
-    """(..., 3, 3) by cofactors: no call of a solver, which would wait for the device"""
+    """(..., 3, 3) by cofactors, without a solver, which would synchronise with the device"""
     a, b, c = m.unbind(dim=-2)
     rows = torch.stack([torch.linalg.cross(b, c), torch.linalg.cross(c, a), torch.linalg.cross(a, b)], dim=-1)
     det = (a * rows[..., 0]).sum(dim=-1)

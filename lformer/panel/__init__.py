@@ -1,4 +1,4 @@
-"""Panel: ragged, irregular, partly observed series, in from a table, a list or an array, and on into batches."""
+"""Panel: ragged, irregular, partly observed series, read from a table, a list or an array and padded into batches."""
 
 from lformer.arrays import Array
 from lformer.panel.core import OnDuplicate, Panel

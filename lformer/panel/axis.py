@@ -1,4 +1,4 @@
-"""Round moments along an axis of time, and lengths of time in words."""
+"""Ticks for a time axis, and durations in words."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from lformer.arrays import Array
 from lformer.panel.zones import instants, wall_clock
 
-Tick = tuple[float, str]  # where it stands between the first and the last moment, from 0 to 1, and its label
-ABOUT = 5  # ticks
-STEPS: tuple[tuple[str, tuple[int, ...]], ...] = (  # of calendars, from fine to coarse
+Tick = tuple[float, str]  # position between the first and the last time, from 0 to 1, and label
+ABOUT = 5  # approximate number of ticks
+STEPS: tuple[tuple[str, tuple[int, ...]], ...] = (  # steps of calendar axes, from fine to coarse
     ("us", (1, 10, 100)), ("ms", (1, 10, 100)), ("s", (1, 5, 15, 30)), ("m", (1, 5, 15, 30)), ("h", (1, 3, 6, 12)),
     ("D", (1, 2, 5, 10)), ("M", (1, 3, 6)), ("Y", (1, 2, 5, 10, 20, 50, 100, 1000, 10_000)),
 )  # fmt: skip
@@ -21,13 +21,13 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 
 
 def share_of(moments: Array) -> Array:
-    """(L,) where moments, from the first to the last, lie between these two; in the middle if all are one."""
+    """(L,) relative positions of times between the first and the last, from 0 to 1; 0.5 if all are equal."""
     passed = (moments - moments[0]).astype(np.float64)
     return passed / passed[-1] if passed[-1] > 0 else np.full(len(moments), 0.5)
 
 
 def number_ticks(moments: Array) -> list[Tick]:
-    """Round numbers from the first moment to the last.
+    """Ticks at round numbers between the first and the last time.
 
     Example:
         >>> number_ticks(np.array([0.0, 17.5, 40.0]))
@@ -45,7 +45,7 @@ def number_ticks(moments: Array) -> list[Tick]:
 
 
 def stamp_ticks(moments: Array, zone: str | None) -> list[Tick]:
-    """Round moments on the wall of a zone, from the first of some instants to the last, with words of the calendar.
+    """Ticks at round local times between the first and the last of some instants, with calendar labels.
 
     Example:
         >>> dates = np.array(["2024-02-28T18:00", "2024-03-03T18:00"], "datetime64[s]")
@@ -59,7 +59,7 @@ def stamp_ticks(moments: Array, zone: str | None) -> list[Tick]:
     unit, count = _step(float((ends[1] - ends[0]) / np.timedelta64(1, "s")))
     begin, end = (one.astype(f"M8[{unit}]").astype(np.int64) for one in (first, last))
     places = np.arange(begin, end + 1)
-    if unit == "D" and count > 1:  # the first of a month, and some days of it
+    if unit == "D" and count > 1:  # the first day of each month, and some other days
         day = _days_of_month(places)
         places = places[(day % count == 1) & (day < 30)]
     elif unit != "D":
@@ -70,7 +70,7 @@ def stamp_ticks(moments: Array, zone: str | None) -> list[Tick]:
 
 
 def _step(seconds: float) -> tuple[str, int]:
-    """The finest of the steps of a calendar that makes no more than about so many ticks."""
+    """The finest calendar step with at most about `ABOUT` ticks."""
     for unit, counts in STEPS:
         for count in counts:
             if seconds <= (ABOUT + 1) * count * SECONDS[unit]:
@@ -84,7 +84,7 @@ def _days_of_month(days: Array) -> Array:
 
 
 def _label(moment: Any, unit: str) -> str:
-    """A moment at a step of a unit; midnight is told by its date, the first of January by its year."""
+    """The label of a tick at a step of this unit; midnight is labelled by its date, 1 January by its year."""
     date, _, clock = str(moment).partition("T")
     year, month, day = date.rsplit("-", 2)
     if unit in ("Y", "M") or clock.startswith("00:00:00.000000"):
@@ -96,7 +96,7 @@ def _label(moment: Any, unit: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time in the unit that suits it.
+    """A duration in a suitable unit.
 
     Example:
         >>> duration(600), duration(0.25), duration(129_600), duration(0)
@@ -111,7 +111,7 @@ def duration(seconds: float) -> str:
 
 
 def figure(value: float) -> str:
-    """A number in few digits: 12,345 and 0.00123, but 1.2e+09."""
+    """A number with few digits: 12,345 and 0.00123, but 1.2e+09."""
     if value == 0 or 1e-3 <= abs(value) < 1e6:
         text = f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
         return text

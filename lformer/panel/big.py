@@ -1,10 +1,10 @@
-"""Tables larger than memory into a panel on disk.
+"""Convert tables larger than memory into a panel on disk.
 
-The rows of a table are read in pieces, three times in all. First only the names: which series there are, how many rows
-each has, which channels. Then all rows, each of which goes to one of some files by its series, so that each file holds
-some of the series, in the order of their names, and fits into memory. At last each file is laid out as any table is,
-by `lay_out`, and appended to the panel. Rows of equal stamps meet in the order of the table, so that "the last one" is
-the same as in memory, and nothing has to be sorted that is larger than a piece.
+The table is read in pieces, three times in total. The first pass collects names only: which series there are, how many
+rows each has, and which channels. The second pass distributes the rows over temporary files by series, so that each
+file holds some of the series, in order of their names, and fits into memory. Finally, each file is laid out like any
+other table, by `lay_out`, and appended to the panel. Rows with equal time stamps stay in the order of the table, so
+that on_duplicate="last" gives the same result as in memory, and nothing larger than a piece is ever sorted.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from lformer.panel.zones import zone_of
 
 READ = 2**20  # rows of the table read at once
 ENTRIES = 2**24  # values, observed or not, laid out at once
-FEWEST, MOST = 2**12, 2**22  # rows of the table laid out at once
+FEWEST, MOST = 2**12, 2**22  # bounds on the rows of the table laid out at once
 
-Piece = tuple[str, pd.DataFrame]  # what the file is called, and some of its rows
+Piece = tuple[str, pd.DataFrame]  # name of the file, and some of its rows
 
 
 class Source:
-    """A table in pieces, as often as it is asked for them.
+    """A table that can be read in pieces, repeatedly.
 
     Attributes:
-        columns: the names of all its columns.
+        columns: names of all its columns.
     """
 
     def __init__(self, columns: Sequence[str], pieces: Callable[[Sequence[str]], Iterator[Piece]]) -> None:
@@ -51,7 +51,7 @@ class Source:
         self._pieces = pieces
 
     def pieces(self, columns: Sequence[str]) -> Iterator[Piece]:
-        """At least these columns of all rows, some rows after the other; categories as what they stand for."""
+        """At least these columns of all rows, piece by piece, with categories replaced by their values."""
         for name, piece in self._pieces(columns):
             yield name, piece.assign(**{c: _plain(piece[c]) for c in columns if _is_categorical(piece[c])})
 
@@ -97,7 +97,7 @@ def build(
     missing_values: MissingValues = None,
     dtype: Any = np.float32,
 ) -> Fields:
-    """The fields of a panel on disk, from a table in pieces; arguments as of `Panel.from_long`."""
+    """The fields of a panel on disk, from a table in pieces; arguments as in `Panel.from_long`."""
     dtype = value_dtype(dtype)
     check_names(id, time, channel, value)
     columns, _ = columns_to_read(source.columns, id, time, channel, value)
@@ -125,14 +125,14 @@ def build(
                             lay_out(mine, owner, clock, entries, names, unit, None, on_duplicate, dtype, None)
                         )
         describe(part, {**written.fields(), "ids": ids, "static": covariates, "zone": lot.zone})
-    return read(folder, verify=False)  # it was written a moment ago
+    return read(folder, verify=False)  # it has just been written
 
 
-# -- reading: which series and channels there are
+# -- first pass: which series and channels there are
 
 
 def _survey(source: Source, id: str, channel: str | None) -> tuple[Array, Array, Any]:
-    """Ids, sorted; how many rows of the table each has; and the channels that occur, sorted."""
+    """Sorted ids, the number of table rows of each, and the sorted names of the channels."""
     series, what = _Names(), _Names()
     for name, piece in source.pieces([id] if channel is None else [id, channel]):
         with _naming(name):
@@ -149,14 +149,14 @@ def _survey(source: Source, id: str, channel: str | None) -> tuple[Array, Array,
 
 
 class _Names:
-    """Different names, in the order in which they come, and how often each does."""
+    """Distinct names in order of appearance, and how often each occurs."""
 
     def __init__(self) -> None:
         self.found: pd.Index | None = None
         self.count = np.zeros(0, np.int64)
 
     def add(self, code: Array, known: Any) -> None:
-        """`known` names, each as often as its place occurs in `code`."""
+        """Add the names `known`, where `code` holds an index into them for each occurrence."""
         if not len(code):
             return
         fresh, times = pd.Index(known), np.bincount(code, minlength=len(known))
@@ -172,21 +172,21 @@ class _Names:
 
 
 def _edges(rows: Array, most: int) -> list[int]:
-    """Where groups of series begin, and the end: those whose first rows lie within `most` rows are one group."""
+    """Boundaries of groups of series with about `most` rows each, including the end."""
     before = np.cumsum(rows) - rows
     return [*np.flatnonzero(np.diff(before // most, prepend=-1)).tolist(), len(rows)]
 
 
-# -- reading again: each row to the file of its group of series
+# -- second pass: distribute rows over the files of groups of series
 
 
 @dataclass(frozen=True)
 class _Lot:
-    """What the files of the groups hold.
+    """The format of the temporary files.
 
     Attributes:
-        record: of one row: owner, clock, channel, value.
-        stored: the dtype that stamps came in.
+        record: dtype of one row: owner, clock, channel, value.
+        stored: the original dtype of the time stamps.
         zone: their time zone.
     """
 
@@ -208,7 +208,7 @@ def _scatter(
     dtype: np.dtype[Any],
 ) -> _Lot:
     series, group = pd.Index(ids), np.repeat(np.arange(len(edges) - 1), np.diff(edges))
-    group = group.astype(np.uint16 if len(edges) <= 2**16 else np.int64)  # 16 bits are sorted in one pass
+    group = group.astype(np.uint16 if len(edges) <= 2**16 else np.int64)  # 16-bit integers are sorted in one pass
     what = pd.Index(known)
     lot: _Lot | None = None
     for name, piece in source.pieces([id, time, *([] if channel is None else [channel]), *columns]):
@@ -234,7 +234,7 @@ def _scatter(
                 held["channel"] = _look_up(piece[channel], channel, what)
                 held["value"] = numbers_in(piece[columns[0]], columns[0], dtype)
         belongs = group[owner]
-        order = np.argsort(belongs, kind="stable")  # rows of one group stay in the order of the table
+        order = np.argsort(belongs, kind="stable")  # rows of a group stay in the order of the table
         held, ends = held[order], np.cumsum(np.bincount(belongs, minlength=len(edges) - 1))
         for n in np.flatnonzero(np.diff(ends, prepend=0)).tolist():
             with (spill / str(n)).open("ab") as stream:
@@ -244,7 +244,7 @@ def _scatter(
 
 
 def _look_up(column: pd.Series[Any], name: str, index: pd.Index) -> Array:
-    """The place of each entry among all names: each different one is looked up once."""
+    """The position of each entry among all names; each distinct entry is looked up once."""
     code, known = coded(column, name, "one", sort=False)
     return index.get_indexer(pd.Index(known))[code]
 
@@ -264,7 +264,7 @@ def _kind(stamps: pd.Series[Any]) -> tuple[Any, str | None]:
 
 
 class _Rows(ExitStack):
-    """The rows of one group of series after the other."""
+    """The rows of the panel, appended one group of series after another."""
 
     def __init__(self, part: Path, dtype: Any, width: int) -> None:
         super().__init__()
@@ -277,7 +277,7 @@ class _Rows(ExitStack):
         self._notes: Fields = {}
 
     def append(self, fields: Fields) -> None:
-        """What `lay_out` made of some series."""
+        """Append the output of `lay_out` for some series."""
         seen = fields["observed"]
         self._complete &= seen is None
         self._times.append(fields["times"])
@@ -287,7 +287,7 @@ class _Rows(ExitStack):
         self._notes = {name: fields[name] for name in ("channels", "unit")}
 
     def fields(self) -> Fields:
-        """What is known of the series, once all rows are written; a mask that hides nothing is not kept."""
+        """The fields per series, once all rows are written; `observed` is dropped if everything was observed."""
         if self._complete:
             self._mask.unlink()
         lengths, origin = (np.concatenate(parts) for parts in zip(*self._series, strict=True))
@@ -297,7 +297,7 @@ class _Rows(ExitStack):
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """What is wrong with a file, or with some of the series, is said with its name."""
+    """Prefix errors raised inside with the name of the file or the series."""
     try:
         yield
     except (ValueError, TypeError) as error:
@@ -308,12 +308,12 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def parquet_rows(files: Sequence[Path]) -> int:
-    """How many rows the files have together, as they say."""
+    """Total number of rows of the files, from their metadata."""
     return sum(_opened(file).metadata.num_rows for file in files)
 
 
 def files_of(files: Any) -> list[Path]:
-    """The files of a path, a folder, a pattern or a list of these, each once, in the order of their names."""
+    """The files given by a path, a folder, a pattern or a list of these, each once, sorted by name."""
     several = files if isinstance(files, list | tuple) else [files]
     found: list[Path] = []
     for one in several:
@@ -330,7 +330,7 @@ def files_of(files: Any) -> list[Path]:
 
 
 def parquet_source(files: Sequence[Path]) -> Source:
-    """Parquet files as one table; the columns are those of the first."""
+    """Parquet files as one table, with the columns of the first."""
     if find_spec("pyarrow") is None:
         raise ImportError(f'{files[0]} needs pyarrow to be read: pip install "lformer[data]"')
     return Source(_opened(files[0]).schema_arrow.names, lambda columns: _read(files, columns))

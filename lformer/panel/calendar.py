@@ -1,13 +1,13 @@
-"""The calendar as numbers: where a date stands in the day, the week and the year, as sines and cosines.
+"""Calendar features: the position of a date in the day, the week and the year, as sines and cosines.
 
-    "hour"      of the day, minutes included: 3 harmonics
-    "weekday"   3 harmonics of the whole day, in which any pattern of seven days is linear
-    "year"      the day of the year, its hours included: 2 harmonics
+    "hour"      hour of the day, with minutes: 3 harmonics
+    "weekday"   3 harmonics of whole days, in which any pattern of seven days is linear
+    "year"      day of the year, with hours: 2 harmonics
 
-They follow the clock on the wall of a zone, so that nine o'clock is nine o'clock in summer and in winter.
+They are computed in the local time of a time zone, so that nine o'clock is nine o'clock in summer and in winter.
 
-Stamps that are numbers or durations have no calendar, but often a clock that series share: hours since admission, or of
-the day. Where a row stands on it is told likewise.
+Time stamps that are numbers or durations have no calendar, but series often share a clock: hours since admission, or of
+the day. The position of a row on it is encoded in the same way.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from lformer.panel.stamps import one_of
 from lformer.panel.zones import wall_clock
 
 HARMONICS = {"hour": 3, "weekday": 3, "year": 2}
-CLOCK_HARMONICS = 1  # of a clock that series share, besides the time itself
-FAR = 2.0  # how far off a clock a moment may seem, in halves of it
-OUTER = 0.05  # share of the series that may begin earlier or end later than a clock that they share
-COMMON = 0.5  # share of such a clock that a typical series is as long as
-DAYS = {"hour": 1.0, "weekday": 7.0, "year": 365.0}  # how long each period is
+CLOCK_HARMONICS = 1  # of a shared clock, in addition to the time itself
+FAR = 2.0  # positions outside a clock are clipped at this distance from its middle, in half-lengths
+OUTER = 0.05  # share of the series that may begin before or end after a shared clock
+COMMON = 0.5  # length of a typical series, as a share of a shared clock
+DAYS = {"hour": 1.0, "weekday": 7.0, "year": 365.0}  # length of each period
 Choice = Literal["auto", False] | tuple[str, ...]
 
 _MICROSECOND = np.timedelta64(1, "us")
@@ -37,7 +37,7 @@ _MONDAY = 3  # 1970 began on a Thursday
 
 @dataclass(frozen=True)
 class Calendar:
-    """Which periods are told of dates, and in which time zone; none makes no numbers.
+    """Calendar features: the periods and the time zone, or a shared clock; by default none.
 
     Example:
         >>> dates = np.array(["2024-01-01", "2024-01-08", "2024-01-09"], "datetime64[us]")  # a Monday is the first
@@ -48,16 +48,16 @@ class Calendar:
 
     periods: tuple[str, ...] = ()
     zone: str | None = None
-    clock: tuple[float, float] | None = None  # when that of numbers and durations begins, and how long it is
+    clock: tuple[float, float] | None = None  # start and length of a shared clock
 
     @property
     def width(self) -> int:
-        """M, how many numbers there are."""
+        """M, the number of features."""
         clock = 0 if self.clock is None else 1 + 2 * CLOCK_HARMONICS
         return 2 * sum(HARMONICS[name] for name in self.periods) + clock
 
     def of(self, stamps: Array, unit: str = "") -> Array:
-        """(...,) datetime64, in UTC if there is a zone, or durations or numbers of a clock -> (..., M) float32."""
+        """(...,) datetime64 (in UTC if there is a time zone), or numbers or durations of a clock -> (..., M) float32"""
         if self.clock is not None:
             return self._on_clock(as_numbers(stamps, unit))
         return self._on_calendar(stamps)
@@ -75,7 +75,7 @@ class Calendar:
         return np.concatenate([np.zeros((*clock.shape, 0)), *parts], axis=-1).astype(np.float32)
 
     def marks(self, panel: Panel, index: slice | Array, since: Array) -> Array:
-        """(B, N, M) of moments of some series, (B, N) times since the first row of each."""
+        """(B, N, M) features of (B, N) times since the first row of each series."""
         if self.clock is not None:
             return self._on_clock(
                 (as_numbers(panel.origin[index], panel.unit) + panel.first_times(index))[:, None] + since
@@ -88,9 +88,9 @@ NO_CALENDAR = Calendar()
 
 
 def choose(panel: Panel, calendar: Any) -> Calendar:
-    """The calendar of training series: the periods they can show if "auto", none if False, or those that are named.
+    """The calendar features of training series: those they support if "auto", none if False, or the named ones.
 
-    A period can be shown by dates that differ in it, in series most of which are longer than it.
+    A period is supported if dates differ within it and most series are longer than it.
     """
     dated = panel.origin.dtype.kind == "M"
     if calendar is False:
@@ -106,15 +106,15 @@ def choose(panel: Panel, calendar: Any) -> Calendar:
 
 
 def as_numbers(stamps: Array, unit: str) -> Array:
-    """(...,) durations in a unit of time; numbers stay as they are."""
+    """(...,) durations in a unit of time; numbers are returned unchanged."""
     return (stamps / one_of(unit) if stamps.dtype.kind == "m" else stamps).astype(np.float64)
 
 
 def choose_clock(panel: Panel, clock: Any) -> tuple[float, float] | None:
-    """When the clock of training series begins and how long it is; None if they have none, or it is not wanted.
+    """Start and length of the clock that training series share; None if there is none, or it is not wanted.
 
-    Series share a clock if they begin at different times of it and most of them run over half of it. Where all begin at
-    the same time, the time since then says as much.
+    Series share a clock if they begin at different times of it and most of them cover at least half of it. If all begin
+    at the same time, the time since then carries the same information.
     """
     if clock is False or (clock == "auto" and panel.origin.dtype.kind == "M"):
         return None
@@ -133,7 +133,7 @@ def choose_clock(panel: Panel, clock: Any) -> tuple[float, float] | None:
 
 
 def check_calendar(calendar: Any) -> tuple[str, ...]:
-    """The periods that are named, in the order of `HARMONICS`; none of "auto" and False; else an error in words."""
+    """The named periods, in the order of `HARMONICS`; none for "auto" and False; raises a clear error otherwise."""
     if calendar is False or (isinstance(calendar, str) and calendar == "auto"):
         return ()
     known = ", ".join(map(repr, HARMONICS))
@@ -146,7 +146,7 @@ def check_calendar(calendar: Any) -> tuple[str, ...]:
 
 
 def _can_be_seen(panel: Panel, name: str) -> bool:
-    """Whether most series are longer than the period, and their rows do not all stand at one place of it."""
+    """Whether most series are longer than the period, and their rows are not all at the same position in it."""
     filled = panel[panel.lengths > 0]
     if not len(filled):
         return False
@@ -160,7 +160,7 @@ def _can_be_seen(panel: Panel, name: str) -> bool:
 
 
 def _phase(name: str, clock: Array) -> Array:
-    """(...,) datetime64[us] on the wall -> (...,) float64, where it stands in the period, from 0 to below 1."""
+    """(...,) datetime64[us] in local time -> (...,) float64, position in the period, from 0 to below 1."""
     day = clock.astype("datetime64[D]")
     if name == "weekday":
         return ((day.astype(np.int64) + _MONDAY) % 7) / 7

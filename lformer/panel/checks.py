@@ -1,4 +1,4 @@
-"""What a panel is made from, read and checked: names, counts, times, positions; errors say what came and what to do."""
+"""Checks of the input to a panel: names, counts, times, positions; errors say what came and what to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lformer.panel.stamps import LONGEST, as_stamps, missing
 
 
 def whole_numbers(values: Any, name: str) -> Array:
-    """(n,) int64, refusing what would have to be rounded."""
+    """(n,) int64; raises if anything would have to be rounded."""
     array = any_array(values, name)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise ValueError(f"{name} must be whole numbers, one per series; got {array.dtype} of shape {array.shape}.")
@@ -22,12 +22,12 @@ def whole_numbers(values: Any, name: str) -> Array:
 
 
 def spell(name: Any) -> str:
-    """A name as the user wrote it, for an error."""
+    """A name as the user wrote it, for error messages."""
     return shown(name.item() if isinstance(name, np.generic) else name)
 
 
 def channel_names(channels: Iterable[Hashable] | None, count: int | None = None) -> list[str]:
-    """Names of channels, which must differ; "0", "1", ... if None."""
+    """Names of channels, which must be distinct; "0", "1", ... if None."""
     try:
         if isinstance(channels, str | bytes):
             raise TypeError
@@ -38,12 +38,12 @@ def channel_names(channels: Iterable[Hashable] | None, count: int | None = None)
         raise ValueError(f"values have {count} channels, but {len(labels)} names were given.")
     if len(set(labels)) < len(labels):
         twice = sorted({label for label in labels if labels.count(label) > 1})
-        raise ValueError(f"channels must have different names; twice: {twice[:5]}.")
+        raise ValueError(f"channels must have different names; duplicates: {twice[:5]}.")
     return labels
 
 
 def span_message(name: Any) -> str:
-    """What is wrong with a series that `too_long` finds."""
+    """The error message for a series that `too_long` finds."""
     return (
         f"the times of series {spell(name)} span more than {LONGEST:.2g}, and intervals are kept in float32. Drop "
         "stamps that stand for missing ones, or use a larger unit of time."
@@ -51,7 +51,7 @@ def span_message(name: Any) -> str:
 
 
 def float64_times(times: Any) -> Array:
-    """(N,) times in float64, refusing whole numbers that it would round."""
+    """(N,) times in float64; raises for integers that would be rounded."""
     given = as_array(times, "times", STAMPS)
     rounded = given.astype(np.float64, copy=False)
     if given.dtype.kind in "iu" and given.size and float(np.abs(rounded).max()) > 2**53:
@@ -63,7 +63,7 @@ def float64_times(times: Any) -> Array:
 
 
 def origins(origin: Any, n: int) -> Array:
-    """(n,) stamps of any kind; 0 if None."""
+    """(n,) time stamps of any kind; 0 if None."""
     if origin is None:
         return np.zeros(n)
     begins = as_stamps(origin, "origin")
@@ -82,7 +82,7 @@ def finite_number(number: Any, name: str) -> float:
 
 
 def positions(index: Any, n: int) -> Array:
-    """Positions, or a mask, as an array that indexes one of n."""
+    """Positions, or a boolean mask, as an array that indexes n series."""
     try:
         array = any_array(index, "which series to take")
     except ValueError:

@@ -1,8 +1,8 @@
-"""Panel: series as people have them, ragged, irregular and partly observed, kept flat and never changed.
+"""Panel: ragged, irregular and partly observed series in flat, immutable arrays.
 
-All rows of all series lie in one array per field; a series is a run of rows, `first[i]` to `first[i] + lengths[i]`.
-Taking some series (`panel[idx]`, what scikit-learn's splitters do) copies no row, and windows of one recording may
-share their rows. `batch` pads some series into an `IrregularBatch` in one vectorised step.
+All rows of all series are stored in one array per field; a series is a run of rows, `first[i]` to `first[i] +
+lengths[i]`. Selecting series (`panel[idx]`, as scikit-learn's splitters do) copies no rows, and windows of one
+recording may share their rows. `batch` pads some series into an `IrregularBatch` in one vectorised step.
 """
 
 from __future__ import annotations
@@ -42,23 +42,26 @@ OnDuplicate = Literal["error", "mean", "last", "keep"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Panel:
-    """n series over N rows. Make one with `from_long`, `from_list`, `from_array` or `build`, which check.
+    """Irregular time series: n series with N rows in total.
+
+    Create one with `from_long`, `from_list`, `from_array` or `build`, which validate their input.
 
     Attributes:
-        times: (N,) float64 in `unit`, since `origin` of its series; not decreasing along a series.
-        values: (N, *C), 0 where nothing was observed; floating, or integers worth `scale` each (8-bit frames).
+        times: (N,) float64 in `unit`, since `origin` of the series; not decreasing along a series.
+        values: (N, *C), 0 where nothing was observed; floating point, or integers worth `scale` each (8-bit frames).
         observed: (N, *C) bool, True = observed; None if everything was.
-        first, lengths: (n,) the rows of each series.
-        ids: (n,) what each series is called.
+        first, lengths: (n,) first row and number of rows of each series.
+        ids: (n,) id of each series.
         channels: names of the last axis of the values.
-        unit: of the times; for stamps of a calendar one of ns, us, ms, s, min, h, D, else only a label.
-        origin: (n,) the stamp at which `times` are 0: the first one if stamps are whole numbers, datetime64 or
-            timedelta64, whose differences are exact; 0 if they are floating, so that `times` are the stamps themselves.
-        static: one row per series in the order of `ids`, such as age or site; None if there are none.
-        scale: what one unit of a stored integer is worth.
-        pad_to: rows that `batch` pads to; as many as the longest series needs if None.
-        zone: the time zone that dates came in, such as "Europe/Berlin", in which days and hours are told; `origin` is
-            in UTC then. None if they had none: then they are taken as they are.
+        unit: unit of the times; for dates and durations one of ns, us, ms, s, min, h, D, else only a label.
+        origin: (n,) the time stamp at which `times` are 0: the first one if time stamps are integers, datetime64 or
+            timedelta64, whose differences are exact; 0 if they are floating point, so that `times` are the time stamps.
+        static: static covariates, such as age or site: one row per series in the order of `ids`; None if there are
+            none.
+        scale: the value of one unit of a stored integer.
+        pad_to: number of rows that `batch` pads to; None pads to the longest series.
+        zone: time zone of the original dates, such as "Europe/Berlin", in which days and hours are determined; `origin`
+            is then in UTC. None if they had none: dates are then taken as they are.
     """
 
     times: Array
@@ -76,7 +79,7 @@ class Panel:
     zone: str | None = None
 
     def __post_init__(self) -> None:
-        """No array of a panel can be written to."""
+        """Make the arrays read-only."""
         for name in ("times", "values", "observed", "first", "lengths", "ids", "origin"):
             array = getattr(self, name)
             if array is not None:
@@ -101,17 +104,17 @@ class Panel:
         scale: float = 1.0,
         zone: str | None = None,
     ) -> Self:
-        """A panel from flat arrays, checked; they are not copied, so do not change them afterwards.
+        """Create a panel from flat arrays, which are validated but not copied; do not modify them afterwards.
 
         Args:
             times: (N,) numbers, not decreasing along a series.
             values: (N, *C); NaN means not observed.
-            lengths: (n,) rows of each series.
-            observed: (N, *C) bool; wins over NaN if given.
-            first: (n,) first row of each series; one after the other if None.
+            lengths: (n,) number of rows of each series.
+            observed: (N, *C) bool; takes precedence over NaN if given.
+            first: (n,) first row of each series; None if series follow one another.
             ids: (n,) names; 0 to n - 1 if None.
             channels: names of the last axis of the values; "0", "1", ... if None.
-            unit, origin, static, scale, zone: as in the class; static has its rows in the order of the series.
+            unit, origin, static, scale, zone: as in the class; rows of static are in the order of the series.
         """
         times, values = float64_times(times), as_array(values, "values")
         lengths = whole_numbers(lengths, "lengths")
@@ -163,30 +166,31 @@ class Panel:
         missing_values: MissingValues = None,
         dtype: Any = np.float32,
     ) -> Self:
-        """A panel from a table with one observation per row, in any order.
+        """Create a panel from a long table with one observation per row, in any order.
 
         Args:
-            table: the observations, as a DataFrame of pandas or polars, a pyarrow Table, a DuckDB relation or any other
-                table that narwhals knows. Of a lazy one, only the columns that are named are computed.
-            id: column that says whose observation it is.
-            time: column of stamps: numbers, datetime64 or timedelta64.
-            channel: column that says what was observed; None if each channel has a column of its own.
-            value: column of the values; without `channel`, the columns of the channels, all others if None.
-            channels: the channels and their order; if None, those of the table: sorted if they come from a column,
-                in the order of the columns otherwise. One that never occurs stays, unobserved; one that occurs and is
-                not listed is an error.
-            unit: of the panel's times. Of calendar stamps it says what they are converted to, "s" if None; of numbers
-                it is only a label.
-            static: covariates, one row per id: a DataFrame of pandas indexed by id, or another table with a column of
-                the same name as here.
-            on_duplicate: what to do when the same (id, time, channel) occurs twice. "keep" gives each its own row at
-                the same time; beware that such a row reads but does not write (its interval is 0).
-            missing_values: numbers that stand for a missing value, such as -9999 or [-9999, 1e30]; or by channel,
-                {"sodium": -1}. They count as NaN, and are compared in `dtype`.
-            dtype: of the values.
+            table: the observations, as a pandas or polars DataFrame, a pyarrow Table, a DuckDB relation or any other
+                table that narwhals supports. Lazy tables only compute the columns that are needed.
+            id: column with the id of the series.
+            time: column with the time stamps: numbers, datetime64 or timedelta64.
+            channel: column with the name of the channel; None if each channel has its own column.
+            value: column with the values; without `channel`, the columns of the channels, by default all others.
+            channels: the channels and their order. By default those of the table: sorted if they come from a column,
+                else in the order of the columns. A listed channel that never occurs is kept, unobserved; one that
+                occurs but is not listed raises an error.
+            unit: unit of the panel's times. Dates and durations are converted to it ("s" if None); for numbers it is
+                only a label.
+            static: static covariates, one row per id: a pandas DataFrame indexed by id, or another table with the same
+                id column.
+            on_duplicate: what to do if the same (id, time, channel) occurs more than once. "keep" gives each its own
+                row at the same time; note that such a row reads from the memory but does not write to it (its interval
+                is 0).
+            missing_values: numbers that stand for missing values, such as -9999 or [-9999, 1e30], or a dict by channel,
+                {"sodium": -1}. They are treated as NaN, and compared in `dtype`.
+            dtype: dtype of the values.
 
         Returns:
-            Series sorted by id, rows by time, all channels of one stamp in one row.
+            Series sorted by id and rows by time; channels with the same time stamp share a row.
 
         Example:
             >>> import pandas as pd
@@ -215,13 +219,13 @@ class Panel:
         missing_values: MissingValues = None,
         dtype: Any = np.float32,
     ) -> Self:
-        """A panel from `(times (L,), values (L, C))` pairs, or from a pandas DataFrame or Series each, indexed by time.
+        """Create a panel from `(times (L,), values (L, C))` pairs, or pandas DataFrames or Series indexed by time.
 
         Args:
-            series: one after the other, each sorted by time; their order is kept. Values (L,) count as one channel.
+            series: the series, each sorted by time; their order is kept. Values (L,) count as one channel.
             ids: names; 0 to n - 1 if None.
-            channels: names; if None, the columns of the DataFrames, the name that all Series have, or "0", "1", ...
-            static: covariates, one row per id: a DataFrame of pandas indexed by id, or another table with a column
+            channels: names; if None, the columns of the DataFrames, the common name of all Series, or "0", "1", ...
+            static: static covariates, one row per id: a pandas DataFrame indexed by id, or another table with a column
                 "id".
             unit, on_duplicate, missing_values, dtype: as in `from_long`.
 
@@ -249,14 +253,14 @@ class Panel:
         missing_values: MissingValues = None,
         dtype: Any = np.float32,
     ) -> Self:
-        """A panel from a padded array with NaN where nothing was observed.
+        """Create a panel from a padded array, with NaN where nothing was observed.
 
         Args:
-            values: (n, L, C), or (n, L) of one channel. What looks like (n, C, L), as in aeon and sktime, is questioned
-                by a warning, unless times or channels are given.
+            values: (n, L, C), or (n, L) for one channel. An array that looks like (n, C, L), as in aeon and sktime,
+                causes a warning unless times or channels are given.
             times: (n, L) or (L,); 0, 1, 2, ... if None. NaN or NaT marks padding.
-            lengths: (n,) valid rows. If None, rows at the end are padding that have no value and, with times (n, L),
-                no time either.
+            lengths: (n,) number of valid rows. If None, trailing rows without any value, and without a time if times
+                are (n, L), are padding.
             ids, channels, unit, static, on_duplicate, missing_values, dtype: as in `from_list`.
 
         Example:
@@ -287,14 +291,14 @@ class Panel:
         missing_values: MissingValues = None,
         dtype: Any = np.float32,
     ) -> Self:
-        """A panel on disk from Parquet files that together are one table, however large, with its rows in any order.
+        """Create a panel on disk from Parquet files that form one table of any size, with rows in any order.
 
-        Memory holds the names of the series, some million rows, and the longest series.
+        Memory only needs to hold the names of the series, a few million rows, and the longest series.
 
         Args:
-            files: of the table: a path, a folder, a pattern such as "big/*.parquet", or a list of these.
-            folder: for the panel, which must not be there yet; `Panel.open` opens it again.
-            others: as in `from_long`, whose panel this is, but for categories, which are sorted as text.
+            files: the files of the table: a path, a folder, a pattern such as "big/*.parquet", or a list of these.
+            folder: folder for the panel, which must not exist yet; `Panel.open` opens it again.
+            others: as in `from_long`; the panel is the same, except that categories are sorted as text.
         """
         from lformer.panel.big import from_parquet
 
@@ -306,18 +310,18 @@ class Panel:
 
     @classmethod
     def open(cls, folder: str | Path, *, verify: bool = True) -> Self:
-        """A panel that `save` or `from_parquet` wrote, mapped into memory rather than read; nothing is unpickled.
+        """Open a panel that `save` or `from_parquet` wrote; it is memory-mapped, and nothing is unpickled.
 
         Args:
-            folder: of the panel. Its files must not change as long as the panel is used.
-            verify: whether each file is read to the end once, to see that it is as it was written; else its size tells.
+            folder: folder of the panel. Its files must not change while the panel is in use.
+            verify: whether to read each file once to verify its checksum; otherwise only file sizes are checked.
         """
         from lformer.panel.disk import read
 
         return cls(**read(folder, verify))
 
     def save(self, folder: str | Path) -> None:
-        """Write the panel to a folder, which must not be there yet, whole or not at all; `Panel.open` opens it.
+        """Save the panel atomically to a folder, which must not exist yet; `Panel.open` opens it.
 
         Example:
             >>> from tempfile import TemporaryDirectory
@@ -331,14 +335,14 @@ class Panel:
 
         write(self, folder)
 
-    # -- what it holds
+    # -- contents
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(series, rows of the longest, *channels), as if padded."""
+        """(number of series, rows of the longest, *channels), as if padded."""
         return (len(self), int(self.lengths.max(initial=0)), *self.values.shape[1:])
 
     def __repr__(self) -> str:
@@ -351,7 +355,7 @@ class Panel:
         return f"Panel({', '.join(counted)}, {100 * self.share_observed():.3g} % observed{unit})"
 
     def share_observed(self) -> float:
-        """Of all values of all rows, how many were observed, from 0 to 1."""
+        """Share of all values of all rows that were observed, from 0 to 1."""
         if self.observed is None:
             return 1.0
         entries = int(self.lengths.sum()) * math.prod(self.values.shape[1:])
@@ -359,23 +363,23 @@ class Panel:
         return seen / entries if entries else 0.0
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: figures, and a picture of the first series."""
+        """HTML for notebooks: a summary, and a picture of the first series."""
         from lformer.panel.picture import as_html
 
         return as_html(self)
 
     def rows(self) -> Array:
-        """(sum of lengths,) where the rows of the series lie, one series after the other."""
+        """(sum of lengths,) positions of the rows of all series, one series after another."""
         return runs(self.first, self.lengths)
 
     def pieces(self, rows: int = 2**20) -> Iterator[Self]:
-        """All series, some after the other: those that begin within so many rows are one piece."""
+        """All series in pieces: series that begin within the same `rows` rows form a piece."""
         before = np.cumsum(self.lengths) - self.lengths
         starts = np.flatnonzero(np.diff(before // rows, prepend=-1))
         for start, end in pairwise([*starts.tolist(), len(self)]):
             yield self[start:end]
 
-    # -- taking series
+    # -- selecting series
 
     @overload
     def __getitem__(self, index: int | np.integer[Any]) -> tuple[Array, Array]: ...
@@ -383,8 +387,8 @@ class Panel:
     def __getitem__(self, index: slice | Sequence[int] | Sequence[bool] | Array | tuple[Any, ...]) -> Self: ...
 
     def __getitem__(self, index: Any) -> tuple[Array, Array] | Self:
-        """Some series by slice, positions or mask, without copying a row; a single one as (stamps, values)."""
-        if isinstance(index, tuple):  # scikit-learn asks for panel[positions, ...]
+        """Select series by slice, positions or boolean mask, without copying rows; a single one as (times, values)."""
+        if isinstance(index, tuple):  # scikit-learn uses panel[positions, ...]
             if len(index) != 2 or index[1] is not Ellipsis:
                 raise TypeError(
                     "a panel is indexed by series alone: panel[5], panel[2:9], panel[positions], panel[mask]."
@@ -405,7 +409,7 @@ class Panel:
         )
 
     def __iter__(self) -> Iterator[tuple[Array, Array]]:
-        """Every series as (stamps (L,), values (L, *C) with NaN where nothing was observed)."""
+        """Iterate over series as (time stamps (L,), values (L, *C) with NaN where nothing was observed)."""
         return (self._series(i) for i in range(len(self)))
 
     def _series(self, i: int) -> tuple[Array, Array]:
@@ -413,14 +417,14 @@ class Panel:
         return stamps(self.times[run], self.origin[i], self.unit), self._readable(run)
 
     def _readable(self, rows: slice | Array) -> Array:
-        """Values as numbers with NaN where nothing was observed."""
+        """Values as numbers, with NaN where nothing was observed."""
         values = self.values[rows]
         if values.dtype.kind != "f":
             values = (values * self.scale).astype(np.float32)
         return values if self.observed is None else np.where(self.observed[rows], values, np.nan).astype(values.dtype)
 
     def compact(self) -> Self:
-        """The same series with no other rows behind them, one after the other."""
+        """The same series stored contiguously, without rows of other series."""
         rows = self.rows()
         return replace(
             self,
@@ -431,7 +435,7 @@ class Panel:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Some series of a large panel do not carry the rest along to another process."""
+        """Pickle only the rows of the selected series, not those of a large panel behind them."""
         return dict((self.compact() if self.wasteful else self).__dict__)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -440,13 +444,13 @@ class Panel:
 
     @property
     def wasteful(self) -> bool:
-        """Whether most rows behind this panel belong to none of its series."""
+        """Whether most stored rows belong to none of the series."""
         return 2 * int(self.lengths.sum()) < len(self.times)
 
     def cut(self, length: int) -> Self:
-        """Series of the paper's canonical length: longer ones in non-overlapping pieces, shorter ones padded to it.
+        """Cut series to the paper's canonical length: longer ones into non-overlapping pieces, shorter ones are padded.
 
-        The pieces of a series keep its id, so a target given by id goes to each of them; `batch` pads to `length`.
+        The pieces of a series keep its id, so a target given by id applies to each of them; `batch` pads to `length`.
 
         Example:
             >>> panel = Panel.from_list([(range(5), [[1.0]] * 5), (range(2), [[1.0]] * 2)], ids=["a", "b"])
@@ -462,13 +466,13 @@ class Panel:
         cut = self[source]
         return replace(cut, first=cut.first + before, lengths=np.minimum(cut.lengths - before, length), pad_to=length)
 
-    # -- what goes with a series
+    # -- targets and values
 
     def align(self, target: Any, name: str = "target") -> Array:
-        """A target for each series, looked up by id or by position.
+        """Align a target with the series, by id or by position.
 
-        A Series or DataFrame of pandas goes by its index, a dict by its keys, a table of another library by its column
-        "id"; an array or a list goes by position.
+        A pandas Series or DataFrame is aligned by its index, a dict by its keys, a table of another library by its
+        column "id"; an array or a list is aligned by position.
 
         Example:
             >>> Panel.from_list([([0.0], [[1.0]])] * 2, ids=["a", "b"]).align({"b": 1, "a": 0}).tolist()
@@ -484,7 +488,7 @@ class Panel:
         if hasattr(target, "iloc"):  # pandas
             if not target.index.is_unique:
                 twice = target.index[target.index.duplicated()].tolist()[:5]
-                raise ValueError(f"{name} must have one entry per id; twice: {twice}.")
+                raise ValueError(f"{name} must have one entry per id; duplicates: {twice}.")
             where = target.index.get_indexer(self.ids)
             self._all_known(where >= 0, name)
             return target.to_numpy()[where]
@@ -512,11 +516,11 @@ class Panel:
         return replace(self, values=values, scale=1.0)
 
     def with_missing(self, missing_values: MissingValues, *, some: bool = False) -> Self:
-        """The same series, in which some numbers stand for missing values and count as not observed.
+        """The same series, with some numbers marked as missing values, that is, as not observed.
 
         Args:
             missing_values: as in `from_long`.
-            some: whether a channel that is named and not there is left out; else it is an error.
+            some: whether to ignore channels in `missing_values` that the panel lacks; else they raise an error.
 
         Example:
             >>> panel = Panel.from_list([([0.0, 0.4, 3.0], [[1.0], [-9999.0], [4.0]])])
@@ -537,14 +541,14 @@ class Panel:
         seen = ~marked if self.observed is None else self.observed & ~marked
         return replace(self, values=np.where(seen, self.values, np.zeros((), self.values.dtype)), observed=seen)
 
-    # -- back
+    # -- conversion
 
     def to_list(self) -> list[tuple[Array, Array]]:
-        """(stamps, values) of every series, as `from_list` takes them."""
+        """(time stamps, values) of every series, as accepted by `from_list`."""
         return list(self)
 
     def to_array(self) -> tuple[Array, Array]:
-        """Values (n, L, *C) with NaN, and times (n, L) since each series' first row, NaN on padding."""
+        """Values (n, L, *C) with NaN, and times (n, L) since the first row of each series, NaN on padding."""
         rows, valid = padded_rows(self.first, self.lengths, self.pad_to)
         clock = self.times[rows[valid]] - np.repeat(self.first_times(), self.lengths)
         values = self._readable(rows[valid])
@@ -553,9 +557,9 @@ class Panel:
         return padded
 
     def to_long(self) -> pd.DataFrame:
-        """One observation per row: id, time, channel, value; as `from_long` takes it, times in the zone of the panel.
+        """A table with one observation per row (id, time, channel, value), as accepted by `from_long`; times in `zone`.
 
-        A row of the panel in which nothing was observed has no place in the table.
+        Rows of the panel in which nothing was observed do not appear in the table.
         """
         import pandas as pd
 
@@ -576,10 +580,10 @@ class Panel:
         )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """(n, 1) objects, each a panel of one series, for what takes rows of an array and hands them on.
+        """(n, 1) objects, each a panel with one series, for code that selects rows of an array.
 
-        scikit-learn's `BaggingClassifier` does, if `fit` and `predict` are both given `np.asarray(panel)`; estimators
-        put the series together again. Numbers are in `to_array`.
+        scikit-learn's `BaggingClassifier` works if `fit` and `predict` are both given `np.asarray(panel)`; estimators
+        join the series again. For numbers, use `to_array`.
         """
         if dtype is not None and np.dtype(dtype) != np.dtype(object):
             raise TypeError(
@@ -590,12 +594,13 @@ class Panel:
             cells[i, 0] = self[i : i + 1]
         return cells
 
-    # -- onward
+    # -- batches
 
     def batch(self, index: Array | Sequence[int] | None = None, dtype: torch.dtype = torch.float32) -> IrregularBatch:
-        """Pad some series, all if None, into tensors; times since each series' first row.
+        """Pad series, by default all, into a batch of tensors, with times since the first row of each series.
 
-        `start` is the stamp of that row if stamps are numbers; of calendar stamps, what lies between `origin` and it.
+        `start` is the time stamp of that row if time stamps are numbers; for dates and durations, the time since
+        `origin`.
 
         Example:
             >>> panel = Panel.from_list([([9.0, 9.5], [[1.0], [2.0]]), ([3.0], [[4.0]])])
@@ -621,7 +626,7 @@ class Panel:
         )
 
     def first_times(self, index: slice | Array = slice(None)) -> Array:
-        """(n,) of `times`, that of the first row of each series, or of some; 0 if it has none."""
+        """(n,) time of the first row of each selected series, as in `times`; 0 if it has none."""
         first, filled = self.first[index], self.lengths[index] > 0
         times = np.zeros(len(first))
         times[filled] = self.times[first[filled]]
@@ -640,13 +645,13 @@ class Panel:
         return values
 
     def _may_overflow(self, dtype: torch.dtype) -> bool:
-        """Whether a finite value of the panel can be infinite in a batch; what cannot is not looked at again."""
+        """Whether a finite value of the panel can become infinite in a batch; if not, values need no check."""
         own = self.values.dtype
         largest = float(np.finfo(own).max if own.kind == "f" else 1 if own.kind == "b" else np.iinfo(own).max)
         return largest * abs(self.scale) > torch.finfo(dtype).max
 
     def _place(self, row: int, channel: Sequence[int]) -> str:
-        """An entry in words: whose, when and what."""
+        """Describe an entry by series, time and channel."""
         own = (self.first <= row) & (row < self.first + self.lengths)
         if not own.any():
             return f"row {row}, channel {list(channel)}"
@@ -664,7 +669,7 @@ class Panel:
     # -- checks
 
     def _check_times(self) -> None:
-        """Finite and never decreasing within each series; rows may be shared, so each is looked at once."""
+        """Check that times are finite and do not decrease within a series; shared rows are checked once."""
         wild = ~np.isfinite(self.times)
         if (i := self._first_with(wild)) is not None:
             row = int(self.first[i]) + int(np.argmax(wild[self.first[i] :]))
@@ -681,7 +686,7 @@ class Panel:
             raise ValueError(span_message(self.ids[i]))
 
     def _first_with(self, rows: Array, skip: int = 0) -> int | None:
-        """The first series with a marked row, its first `skip` rows aside."""
+        """The first series with a marked row, not counting its first `skip` rows."""
         if not rows.any():
             return None
         count = np.concatenate([[0], np.cumsum(rows)])
@@ -690,7 +695,7 @@ class Panel:
         return int(np.argmax(marked)) if marked.any() else None
 
     def _with_observed(self) -> Self:
-        """Zeros and a mask in place of NaN; an observed value must be finite."""
+        """Replace NaN by zeros and `observed`; observed values must be finite."""
         values, observed = self.values, self.observed
         if observed is not None and (observed.shape != values.shape or observed.dtype != bool):
             raise ValueError(

@@ -1,13 +1,13 @@
-"""A panel on disk: a folder of plain arrays, mapped into memory rather than read, and a sealed description.
+"""A panel on disk: a folder of plain arrays, memory-mapped rather than read, and a sealed description.
 
-    times.npy, values.npy, observed.npy        one entry for each row
-    first.npy, lengths.npy, origin.npy         one for each series
+    times.npy, values.npy, observed.npy        one entry per row
+    first.npy, lengths.npy, origin.npy         one entry per series
     ids.npy, or ids.json if they are text      likewise
-    static.json                                covariates, if there are any
-    panel.json                                 channels, unit and the like; of each file its size and SHA-256
+    static.json                                static covariates, if there are any
+    panel.json                                 channels, unit etc.; size and SHA-256 of each file
 
-The folder gets its name when all of it is there. Nothing in it is ever executed: arrays are plain ones of numpy, which
-other programs read, too.
+The folder is renamed to its final name when it is complete. Nothing in it is ever executed: arrays are plain numpy
+files, which other programs can read too.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ IDS, STATIC = "ids.json", "static.json"
 BY_ROW = ("times", "values", "observed")
 BY_SERIES = ("first", "lengths", "origin", "ids")
 NOTES = ("channels", "unit", "scale", "pad_to", "zone")
-WRONG = (ValueError, TypeError, LookupError, AttributeError, OverflowError)  # what wrong content raises
+WRONG = (ValueError, TypeError, LookupError, AttributeError, OverflowError)  # errors caused by invalid content
 STEP = 2**20  # rows written at once
 
 
 class ArrayFile:
-    """An `.npy` file that grows along its first axis, inside `with`."""
+    """An `.npy` file that grows along its first axis inside a `with` block."""
 
     def __init__(self, path: Path, dtype: Any, *sides: int) -> None:
         self._stream = path.open("wb")
@@ -51,24 +51,24 @@ class ArrayFile:
         self._write_header()
 
     def _write_header(self) -> None:
-        """Of the same length for any number of rows: numpy leaves room for it to grow."""
+        """The header has the same length for any number of rows: numpy leaves room for it to grow."""
         fields = {
             "descr": npy.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (self._rows, *self._sides),
         }  # fmt: skip
         npy.write_array_header_1_0(self._stream, fields)
 
     def append(self, array: Array) -> None:
-        """Write (k, *sides) below what is there."""
+        """Append an array (k, *sides)."""
         if array.dtype != self._dtype or array.shape[1:] != self._sides:
             raise ValueError(f"expected {self._dtype} (k, {self._sides}); got {array.dtype} {array.shape}.")
-        self._stream.write(np.ascontiguousarray(array).view(np.uint8).data)  # of dates there is no buffer
+        self._stream.write(np.ascontiguousarray(array).view(np.uint8).data)  # dates have no buffer interface
         self._rows += len(array)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """The header tells the rows only now."""
+        """Write the header with the final number of rows."""
         with self._stream:
             self._stream.seek(0)
             self._write_header()
@@ -78,10 +78,10 @@ class ArrayFile:
 
 @contextmanager
 def new_folder(folder: str | Path) -> Iterator[Path]:
-    """A folder to fill, which gets its name at the end; after an error nothing is left."""
+    """A folder to fill, which gets its final name at the end; after an error nothing is left."""
     place = Path(folder).resolve()
     if place.exists() and not (place.is_dir() and not any(place.iterdir())):
-        raise FileExistsError(f"{folder} is there already. Delete it, open it with Panel.open, or choose another.")
+        raise FileExistsError(f"{folder} already exists. Delete it, open it with Panel.open, or choose another.")
     place.parent.mkdir(parents=True, exist_ok=True)
     part = Path(mkdtemp(dir=place.parent, prefix=f"{place.name}.", suffix=".part"))
     try:
@@ -93,7 +93,7 @@ def new_folder(folder: str | Path) -> Iterator[Path]:
 
 
 def write(panel: Panel, folder: str | Path) -> None:
-    """See `Panel.save`. Rows that belong to none of the series are left out if they are most of them."""
+    """See `Panel.save`. Rows that belong to none of the series are left out if they are the majority."""
     first = panel.first
     rows: Iterator[Array | slice]
     if panel.wasteful:
@@ -114,7 +114,7 @@ def write(panel: Panel, folder: str | Path) -> None:
 
 
 def describe(part: Path, fields: dict[str, Any]) -> None:
-    """Add all that has no entry for each row to the files of the rows; the description comes last."""
+    """Write everything that is not per row, and the description last."""
     for name in BY_SERIES:
         array = fields[name]
         if name == "ids" and array.dtype.kind == "O":
@@ -135,7 +135,7 @@ def read(folder: str | Path, verify: bool = True) -> dict[str, Any]:
     if not place.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}; `panel.save(folder)` writes one.")
     if not (place / DESCRIPTION).is_file():
-        raise ValueError(f"{folder} is no panel, or only a part of one: it has no {DESCRIPTION}. Write it again.")
+        raise ValueError(f"{folder} is not a panel, or not a complete one: it has no {DESCRIPTION}. Write it again.")
     try:
         notes = sealed.read_json(place / DESCRIPTION)
         if notes.get("format") != "lformer panel" or notes["version"] != VERSION:
@@ -167,7 +167,7 @@ def _check_file(place: Path, name: str, size: int, digest: str | None) -> None:
 
 
 def _check_shapes(fields: dict[str, Any]) -> None:
-    """Arrays that fit each other, and series that lie within the rows: what is read later stays inside."""
+    """Check that arrays fit together and series lie within the rows, so that later reads stay in bounds."""
     times, values, observed = (fields[name] for name in BY_ROW)
     first, lengths, origin, ids = (fields[name] for name in BY_SERIES)
     fit = {
@@ -181,11 +181,11 @@ def _check_shapes(fields: dict[str, Any]) -> None:
         fit["ids"], fit["origin"] = ids.shape == lengths.shape, origin.shape == lengths.shape
         fit["first"] = fit["first"] and bool(((first >= 0) & (first <= len(times) - lengths)).all())
     if wrong := [name for name, good in fit.items() if not good]:
-        raise ValueError(f"{', '.join(wrong)} cannot be those of a panel")
+        raise ValueError(f"{', '.join(wrong)} cannot belong to a panel")
 
 
 def _mapped(path: Path) -> Array:
-    """A plain array over the file, of numbers, dates or text; numpy refuses one of objects, which it would unpickle."""
+    """A memory-mapped array of numbers, dates or text; numpy refuses object arrays, which it would have to unpickle."""
     array = np.load(path, mmap_mode="r", allow_pickle=False)
     if not array.flags.c_contiguous:
         raise ValueError(f"{path.name} has its columns one after the other")
@@ -214,7 +214,7 @@ def _objects(entries: list[Any]) -> Array:
 
 
 def _columns(static: pd.DataFrame) -> list[dict[str, Any]]:
-    """Each column as what JSON can hold: numbers, truth values, text, or categories of text."""
+    """Each column as JSON: numbers, booleans, text, or categories of text."""
     import pandas as pd
 
     found = []

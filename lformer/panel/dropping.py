@@ -1,4 +1,4 @@
-"""Panels with fewer rows or observations."""
+"""Remove rows or observations from panels."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from lformer.panel.own_numbers import OwnNumbers
 
 
 def without_rows(panel: Panel, hidden: Array) -> Panel:
-    """The panel without some of its rows, (N,) bool; a series may lose all."""
+    """The panel without some of its rows, (N,) bool; a series may lose all of them."""
     if hidden.shape != panel.times.shape or hidden.dtype != bool:
         raise ValueError(f"hidden must be bool, one for each of the {len(panel.times)} rows; got {hidden.shape}.")
     shown = ~hidden
-    before = np.concatenate([[0], np.cumsum(shown)])  # shown rows before each row
+    before = np.concatenate([[0], np.cumsum(shown)])  # number of remaining rows before each row
     first, ends = before[panel.first], before[panel.first + panel.lengths]
     return replace(
         panel,
@@ -31,12 +31,12 @@ def without_rows(panel: Panel, hidden: Array) -> Panel:
 def drop_observations(
     panel: Panel, fraction: float, rng: np.random.Generator | OwnNumbers, *, keep_rows: bool = False
 ) -> Panel:
-    """The panel without some of its observations: whole rows and, where there are several channels, single observations
-    and whole channels of a series. Of frames, whole rows alone.
+    """Drop observations at random: whole rows and, with several channels, single observations and whole channels.
 
-    Of each kind a fraction is dropped; that of the rows differs from series to series, between 0 and three times the
-    fraction. A row in which nothing is left goes, but for the first one of a series; with `keep_rows` it stays, at its
-    time and with nothing observed. With `OwnNumbers`, what a series loses does not depend on the others of the panel.
+    A share `fraction` of the single observations and of the channels is dropped; the share of rows varies between
+    series, from 0 to three times `fraction`. For frames, only whole rows are dropped. A row in which nothing is left is
+    removed, except the first one of a series; with `keep_rows` it stays, with nothing observed. With `OwnNumbers`, what
+    a series loses does not depend on the other series.
 
     Example:
         >>> panel = Panel.from_list([(range(100), np.ones((100, 2)))])
@@ -61,7 +61,7 @@ def what_is_left(
     draw = rng if isinstance(rng, OwnNumbers) else _OneStream(rng, len(panel))
     rows = draw.of_rows(panel.lengths) < (3 * fraction * draw.of_series())[owner]
     dropped: Array = np.broadcast_to(rows.reshape(-1, *(1,) * (observed.ndim - 1)), observed.shape)
-    if observed.ndim == 2 and observed[:1].size > 1:  # of one channel alone a series would lose everything
+    if observed.ndim == 2 and observed[:1].size > 1:  # dropping the only channel would leave nothing
         channels = draw.of_series(*observed.shape[1:]) < fraction
         dropped = dropped | channels[owner] | (draw.of_rows(panel.lengths, *observed.shape[1:]) < fraction)
     left = observed & ~dropped
@@ -73,7 +73,7 @@ def what_is_left(
 
 
 class _OneStream:
-    """Numbers for a whole panel from one generator: faster, and others for a series in another panel."""
+    """Random numbers for a whole panel from one generator: faster, but those of a series depend on the other series."""
 
     def __init__(self, rng: np.random.Generator, series: int) -> None:
         self._rng, self._series = rng, series

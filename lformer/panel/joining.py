@@ -1,4 +1,4 @@
-"""Several panels as one."""
+"""Join several panels into one."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from lformer.panel.core import Panel
 
 
 def join(panels: Sequence[Panel]) -> Panel:
-    """The series of several panels, one panel after the other; channels, unit and covariates must be the same.
+    """Concatenate the series of several panels, which must have the same channels, unit and static covariates.
 
-    Ids are kept as they are, and may then occur twice.
+    Ids are kept as they are, and may then occur more than once.
 
     Example:
         >>> one = Panel.from_list([([0.0, 1.0], [[1.0], [2.0]])], ids=["a"])
@@ -69,6 +69,6 @@ def _seen(panel: Panel) -> Array:
 
 
 def _names(panels: Sequence[Panel]) -> Array:
-    """(n,) ids; those of several types side by side stay what they are: a number must not become text."""
+    """(n,) ids; mixed types are kept as objects, so that a number does not become text."""
     mixed = len({panel.ids.dtype.kind for panel in panels}) > 1
     return np.concatenate([panel.ids.astype(object) if mixed else panel.ids for panel in panels])

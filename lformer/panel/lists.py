@@ -1,4 +1,4 @@
-"""Lists of series and padded arrays into the flat fields of a panel."""
+"""Convert lists of series and padded arrays to the flat fields of a panel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lformer.panel.tables import indexed
 from lformer.panel.zones import common_zone, zone_of
 
 PAIR = "a pair (times, values), or a Series or DataFrame of pandas whose index is the time"
-LONG_AXIS = 10  # times as many channels as stamps: then the axes of an array seem to be swapped
+LONG_AXIS = 10  # with this many times as many channels as time stamps, the axes of an array are probably swapped
 
 
 def read_list(
@@ -91,13 +91,13 @@ def read_list(
 
 
 def _shared_name(series: Sequence[Any]) -> list[str] | None:
-    """The name that all have if they are Series of pandas, for their one channel; None if they have none in common."""
+    """The common name of pandas Series, for their single channel; None if there is none."""
     names = {one.name if isinstance(one, pd.Series) else None for one in series}
     return [str(*names)] if len(names) == 1 and names != {None} else None
 
 
 def _without_times(one: Any) -> str:
-    """Something that holds values but no times, and what to do about it."""
+    """Describe an object with values but without times, and what to do about it."""
     what = f"{type(one).__module__.partition('.')[0]} {type(one).__name__}"
     if hasattr(one, "__arrow_c_stream__") or hasattr(one, "__arrow_c_array__"):
         return (
@@ -167,7 +167,7 @@ def read_array(
 
 
 def swapped_axes(shape: tuple[int, ...]) -> str | None:
-    """A warning if an array (n, L, C) has many more channels than stamps; None if it does not look odd."""
+    """A warning if an array (n, L, C) has many more channels than time stamps, else None."""
     n, L, C = shape
     if not 0 < L * LONG_AXIS <= C:
         return None
@@ -179,7 +179,7 @@ def swapped_axes(shape: tuple[int, ...]) -> str | None:
 
 
 def _joined(clocks: list[Array]) -> Array:
-    """The stamps of all series, which must be of one kind; an empty series has none, and numbers mix."""
+    """The time stamps of all series, which must be of one kind; an empty series has none, and numeric types may mix."""
     filled = [(i, clock) for i, clock in enumerate(clocks) if len(clock)]
     kinds = {clock.dtype.kind.replace("i", "f"): (i, clock) for i, clock in filled}
     if len(kinds) > 1:

@@ -1,4 +1,4 @@
-"""Tables with one observation per row into the flat fields of a panel."""
+"""Convert tables with one observation per row to the flat fields of a panel."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def read_long(
 def columns_to_read(
     known: Sequence[Hashable], id: str, time: str, channel: str | None, value: str | Sequence[str] | None
 ) -> tuple[Sequence[Any], list[Any]]:
-    """The columns of the values, and all that are to be read; an error if one is not among those of the table."""
+    """The columns of the values, and all columns to read; raises if the table lacks one."""
     columns: Sequence[Any]
     if isinstance(value, str):
         columns = [value]
@@ -82,7 +82,7 @@ def columns_to_read(
 
 
 def check_names(id: Any, time: Any, channel: Any, value: Any) -> None:
-    """Refuse what cannot be the name of a column, or of several."""
+    """Raise for what cannot be a column name, or a list of them."""
     for name, column in (("id", id), ("time", time), ("channel", channel)):
         if not _hashable(column):
             raise TypeError(f"{name} must be the name of a column; got {shown(column)}.")
@@ -115,13 +115,13 @@ def _columns_exist(known: Sequence[Hashable], columns: Sequence[Hashable]) -> No
 
 
 def coded(column: pd.Series[Any], name: str, what: str, *, sort: bool = True) -> tuple[Array, Any]:
-    """The position of each entry among the different ones, and these, sorted; none may be missing.
+    """The position of each entry among the distinct entries, and these, sorted; none may be missing.
 
     Args:
-        column: of names.
-        name: of the column.
-        what: each of them names.
-        sort: or leave the different ones in the order in which they come.
+        column: names.
+        name: name of the column.
+        what: what the names refer to.
+        sort: whether to sort the distinct entries; else they are in order of appearance.
     """
     try:
         code, known = pd.factorize(column, sort=sort)
@@ -134,7 +134,7 @@ def coded(column: pd.Series[Any], name: str, what: str, *, sort: bool = True) ->
 
 
 def places(known: Sequence[Hashable], channels: Sequence[str] | None) -> tuple[Array, list[str]]:
-    """Where each channel that occurs stands among all of them, by name, and the names."""
+    """The position of each occurring channel among all channels, and their names."""
     names = channel_names(known if channels is None else channels)
     place = {name: i for i, name in enumerate(names)}
     strange = [c for c in known if str(c) not in place]
@@ -144,7 +144,7 @@ def places(known: Sequence[Hashable], channels: Sequence[str] | None) -> tuple[A
 
 
 def numbers_in(column: pd.Series[Any], name: Hashable, dtype: Any) -> Array:
-    """A column of values as numbers, NaN where there is none, or an error that says which entry is no number."""
+    """A column of values as numbers, NaN for missing ones; raises an error that names the first non-numeric entry."""
     if getattr(column.dtype, "kind", "O") in "mMc":
         raise ValueError(f"column {name!r} must hold numbers; it holds {column.dtype}. Convert it, or leave it out.")
     try:
@@ -158,7 +158,7 @@ def numbers_in(column: pd.Series[Any], name: Hashable, dtype: Any) -> Array:
 
 
 def number_of(one: Any) -> float | None:
-    """A single entry as a number, NaN if it is missing; None if it cannot be read as one."""
+    """A single entry as a number, NaN if it is missing; None if it is not a number."""
     try:
         if pd.api.types.is_scalar(one) and pd.isna(one):
             return math.nan

@@ -1,4 +1,4 @@
-"""Numbers that stand for missing values, such as -9999: which they are in each channel, and where they occur."""
+"""Numbers that stand for missing values, such as -9999: which ones, for each channel, and where they occur."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy as np
 from lformer.arrays import Array, shown
 
 MissingValues = float | Sequence[float] | Mapping[str, float | Sequence[float]] | None
-Marks = list[tuple[Any, Array]]  # a number in the dtype of the values, and in which channels (C,) it is a mark
+Marks = list[tuple[Any, Array]]  # a number in the dtype of the values, and (C,) the channels in which it is a mark
 WANTED = "missing_values must be a number, a list of numbers, or a mapping from channel to either"
 
 
 def read_marks(missing_values: MissingValues, channels: Sequence[str], dtype: Any, *, some: bool = False) -> Marks:
-    """What counts as missing in each of some channels.
+    """The numbers that stand for missing values, for each channel.
 
     Args:
-        missing_values: of all channels, or by channel; None and NaN, which is always missing, add nothing.
+        missing_values: numbers for all channels, or by channel; None adds none, nor does NaN, which is always missing.
         channels: their names.
-        dtype: of the values, in which they are compared: 0.1 in float32 is what 0.1 becomes in float32.
-        some: whether a channel that is named and not there is left out; else it is an error.
+        dtype: dtype of the values, in which they are compared: 0.1 is rounded as in float32 values.
+        some: whether to ignore channels in `missing_values` that do not exist; else they raise an error.
     """
     by_channel = missing_values if isinstance(missing_values, Mapping) else dict.fromkeys(channels, missing_values)
     named = {str(name): _numbers(numbers) for name, numbers in by_channel.items()}
@@ -32,7 +32,7 @@ def read_marks(missing_values: MissingValues, channels: Sequence[str], dtype: An
             f"{', '.join(channels[:8])}{', ...' if len(channels) > 8 else ''}."
         )
     everywhere = dict.fromkeys(number for numbers in named.values() for number in numbers)
-    with np.errstate(over="ignore"):  # what the dtype cannot hold is infinite there, and so is the mark
+    with np.errstate(over="ignore"):  # a mark that overflows becomes infinite, like the values
         return [
             (np.float64(number).astype(dtype), np.array([number in named.get(name, ()) for name in channels]))
             for number in everywhere
@@ -40,7 +40,7 @@ def read_marks(missing_values: MissingValues, channels: Sequence[str], dtype: An
 
 
 def is_mark(values: Array, marks: Marks, channel: Array | None = None) -> Array:
-    """Where values are marks: of (..., C) values, or of (N,) values with the `channel` of each."""
+    """Where values are marks: for (..., C) values, or for (N,) values with the `channel` of each."""
     found = np.zeros(values.shape, bool)
     for number, where in marks:
         found |= (values == number) & (where if channel is None else where[channel])
@@ -48,14 +48,14 @@ def is_mark(values: Array, marks: Marks, channel: Array | None = None) -> Array:
 
 
 def check_missing_values(missing_values: Any) -> None:
-    """Refuse what cannot say which numbers stand for missing values."""
+    """Raise unless this is a valid `missing_values`."""
     several = missing_values.values() if isinstance(missing_values, Mapping) else [missing_values]
     for numbers in several:
         _numbers(numbers)
 
 
 def _numbers(given: Any) -> list[float]:
-    """The numbers in one entry; NaN is left out."""
+    """The numbers in one entry, without NaN."""
     if given is None:
         return []
     numbers = given.tolist() if isinstance(given, np.ndarray) else given

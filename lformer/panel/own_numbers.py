@@ -1,4 +1,4 @@
-"""Random numbers that belong to a series, whichever others it is drawn with, and whoever draws them."""
+"""Random numbers that depend on the series alone, not on the batch or the process that draws them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the step of SplitMix64 (Steele, Lea an
 
 
 class OwnNumbers:
-    """Numbers in [0, 1) as a function of a place, of the number of a series and of where in it they are drawn.
+    """Random numbers in [0, 1) as a function of a key, the number of a series and the position within it.
 
-    A stream of a generator gives a series other numbers in another batch. These are the same in any: the series of a
-    batch can be dealt out, and each process draws for its own alone.
+    A sequential generator would give a series different numbers in another batch. These numbers are the same in any
+    batch, so series can be distributed over processes, each of which draws only for its own.
 
     Args:
-        place: whole numbers that name the occasion, such as a seed and an epoch.
-        series: (n,) whole numbers that name the series.
+        place: integers that identify the occasion, such as a seed and an epoch.
+        series: (n,) integers that identify the series.
 
     Example:
         >>> one, both = OwnNumbers([0, 7], np.array([5])), OwnNumbers([0, 7], np.array([3, 5]))
@@ -33,11 +33,11 @@ class OwnNumbers:
         self._drawn = 0
 
     def of_series(self, *sides: int) -> Array:
-        """(n, *sides) float32; others on every call."""
+        """(n, *sides) float32; new ones on every call."""
         return _spread(self._stream(), sides)
 
     def of_rows(self, lengths: Array, *sides: int) -> Array:
-        """(N, *sides) float32, for each row of all series, one after the other; others on every call."""
+        """(N, *sides) float32 for each row of all series, one series after another; new ones on every call."""
         begin = np.cumsum(lengths) - lengths
         row = np.arange(int(lengths.sum())) - np.repeat(begin, lengths)
         with np.errstate(over="ignore"):
@@ -45,7 +45,7 @@ class OwnNumbers:
         return _spread(_mixed(state), sides)
 
     def _stream(self) -> Array:
-        """(n,) where the numbers of this call begin."""
+        """(n,) states at the start of this call."""
         self._drawn += 1
         with np.errstate(over="ignore"):
             return _mixed(self._series + np.uint64(self._drawn) * GOLDEN)
@@ -60,7 +60,7 @@ def _spread(state: Array, sides: tuple[int, ...]) -> Array:
 
 
 def _mixed(state: Array) -> Array:
-    """The last steps of SplitMix64: every bit of the state reaches every bit of the result."""
+    """The final mixing of SplitMix64: every bit of the state affects every bit of the result."""
     with np.errstate(over="ignore"):
         state = state + GOLDEN
         state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

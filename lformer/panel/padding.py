@@ -1,4 +1,4 @@
-"""Runs of rows: where the rows of series lie, one series after the other or padded side by side."""
+"""Positions of the rows of series: one series after another, or padded side by side."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from lformer.arrays import Array
 
 
 def runs(first: Array, lengths: Array) -> Array:
-    """The positions `first[i], first[i] + 1, ...` of each run, `lengths[i]` of them, one run after the other."""
+    """The positions `first[i], first[i] + 1, ...`, `lengths[i]` of them, for one run after another."""
     ends = np.cumsum(lengths)
     return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(first - (ends - lengths), lengths)
 
 
 def padded_rows(first: Array, lengths: Array, pad_to: int | None = None) -> tuple[Array, Array]:
-    """(B, L) the row of every cell and whether it is valid; padding repeats the last valid row, row 0 if none is."""
+    """(B, L) the row of every cell and whether it is valid; padding repeats the last valid row, or row 0."""
     longest = int(lengths.max(initial=0)) if pad_to is None else pad_to
     step = np.arange(longest)
     first = np.where(lengths > 0, first, 0)  # an empty run may lie after the last row
@@ -23,7 +23,7 @@ def padded_rows(first: Array, lengths: Array, pad_to: int | None = None) -> tupl
 
 
 def take_rows(flat: Array, rows: Array, valid: Array) -> Array:
-    """(B, L, ...) the rows of a flat array, 0 on padding."""
+    """(B, L, ...) rows of a flat array, 0 on padding."""
     if len(flat) == 0:
         return np.zeros((*rows.shape, *flat.shape[1:]), flat.dtype)
     padded = flat.take(rows, axis=0)

@@ -1,7 +1,7 @@
-"""A panel at a glance, for notebooks: its figures, and a picture of the first series with its channels against time.
+"""A summary of a panel for notebooks: key figures, and a picture of the channels of the first series over time.
 
-All is in one piece of HTML without scripts or style sheets. Words and axes have the colour of the text around them, and
-the one other colour suits light and dark.
+Everything is in one piece of HTML without scripts or style sheets. Text and axes use the colour of the surrounding
+text; the single accent colour works on light and dark backgrounds.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from lformer.panel.core import Panel
 from lformer.panel.stamps import one_of, stamps
 from lformer.panel.zones import wall_clock
 
-LANES = 6  # channels in the picture
-LOOK = 200_000  # rows that a typical interval is taken from
-COLUMNS = 360  # places along the axis: of more observations, the lowest and highest of each place are drawn
-DOTS = 120  # observations that are drawn as dots
-PLOT, MARGIN, LANE, GAP, TOP = 350.0, 64.0, 34.0, 14.0, 8.0  # width of the plot and right of it; heights
-LETTERS, LETTER = 16, 6.4  # of a name, and how wide each is, about
+LANES = 6  # maximum number of channels in the picture
+LOOK = 200_000  # number of rows from which the typical interval is computed
+COLUMNS = 360  # bins along the axis: of more observations, only the lowest and highest of each bin are drawn
+DOTS = 120  # up to this many observations are drawn as dots
+PLOT, MARGIN, LANE, GAP, TOP = 350.0, 64.0, 34.0, 14.0, 8.0  # width of plot and right margin; heights
+LETTERS, LETTER = 16, 6.4  # maximum letters of a name, and approximate width of each
 COLOUR = "#3584c8"
 CELL = "text-align:left;padding:1px 10px 1px 0"
 SOFT = 'fill="currentColor" fill-opacity="0.65"'
 
 
 def as_html(panel: Panel) -> str:
-    """What a notebook shows of a panel."""
+    """The HTML that a notebook shows for a panel."""
     rows = "".join(
         f'<tr style="background:none"><th style="{CELL};font-weight:normal;opacity:0.65">{clean(name)}</th>'
         f'<td style="{CELL}">{clean(what)}</td></tr>'
@@ -46,7 +46,7 @@ def as_html(panel: Panel) -> str:
 
 
 def facts(panel: Panel) -> list[tuple[str, str]]:
-    """What there is to say about all series, name and words."""
+    """Summary of all series, as pairs of name and text."""
     rows = int(panel.lengths.sum())
     found = [("series", f"{len(panel):,}"), ("rows", f"{rows:,}"), ("channels", f"{panel.values.shape[-1]:,}")]
     if len(panel) > 1:
@@ -61,7 +61,7 @@ def facts(panel: Panel) -> list[tuple[str, str]]:
 
 
 def _spans(panel: Panel) -> list[tuple[str, str]]:
-    """When the series begin and end, and the typical interval between two rows."""
+    """First and last time, and the typical interval between two rows."""
     filled = panel[panel.lengths > 0]
     begins, ends = (
         stamps(filled.times[filled.first + row], filled.origin, panel.unit) for row in (0, filled.lengths - 1)
@@ -87,7 +87,7 @@ def _seconds(unit: str) -> float:
 
 
 def _spelled(stamp: Any, unit: str) -> str:
-    """A date to the second, or a number in its unit."""
+    """A date to the second, or a number with its unit."""
     kind = np.asarray(stamp).dtype.kind
     if kind == "M":
         return str(np.asarray(stamp).astype("datetime64[s]")).replace("T", " ").removesuffix(" 00:00:00")
@@ -100,14 +100,14 @@ def _spelled(stamp: Any, unit: str) -> str:
 
 
 def _first_series(panel: Panel) -> str:
-    """The first series that has rows, each of its channels in a lane of its own; nothing if there is none."""
+    """The first series that has rows, one lane per channel; empty if there is none."""
     filled = np.flatnonzero(panel.lengths > 0)
     if not len(filled):
         return ""
     i = int(filled[0])
     clock, values = panel[i]
     names: Sequence[str] = panel.channels
-    if values.ndim > 2:  # frames: only when they came can be drawn
+    if values.ndim > 2:  # frames: only their times can be drawn
         values, names = np.zeros((len(values), 1)), [f"{' × '.join(map(str, values.shape[1:]))} each"]
     lanes = min(len(names), LANES)
     left = 14 + LETTER * max((len(short(name, LETTERS)) for name in names[:lanes]), default=0)
@@ -131,7 +131,7 @@ def _first_series(panel: Panel) -> str:
 
 
 def _axis(ticks: list[Tick], left: float, bottom: float, about: str) -> str:
-    """Lines and labels at round moments, and what they are."""
+    """Grid lines and tick labels, and the axis label."""
     parts = []
     for share, label in ticks:
         x = left + PLOT * share
@@ -146,7 +146,7 @@ def _axis(ticks: list[Tick], left: float, bottom: float, about: str) -> str:
 
 
 def _lane(name: str, left: float, x: Array, values: Array, top: float, bare: bool) -> str:
-    """One channel: its name, its observations and, beside them, the lowest and the highest."""
+    """One channel: its name, its observations, and the lowest and highest value."""
     middle, base, right = top + LANE / 2, top + LANE, left + PLOT
     parts = [
         f'<text x="{left - 10:.1f}" y="{middle + 4:g}" text-anchor="end" fill="currentColor">'
@@ -168,13 +168,13 @@ def _lane(name: str, left: float, x: Array, values: Array, top: float, bare: boo
 
 
 def _share(values: Array, low: float, high: float) -> Array:
-    """Where values lie between two others, from 0 to 1, however far apart these are."""
+    """Position of values between two others, from 0 to 1, without overflow."""
     half = high / 2 - low / 2
     return (values / 2 - low / 2) / half
 
 
 def _curve(x: Array, y: Array) -> str:
-    """A line through the observations, and a dot at each if they are few."""
+    """A line through the observations, with a dot at each if they are few."""
     dots = ""
     if len(x) <= DOTS:
         path = "".join(f"M{a:.1f} {b:.1f}h0" for a, b in zip(x, y, strict=True))
@@ -187,7 +187,7 @@ def _curve(x: Array, y: Array) -> str:
 
 
 def _thinned(x: Array, y: Array) -> tuple[Array, Array]:
-    """The lowest and the highest of each place along the axis: as the line would look through all of them."""
+    """The lowest and the highest value of each bin of the axis, which draw the same line as all values."""
     place = np.minimum((COLUMNS * (x - x[0]) / max(x[-1] - x[0], 1e-9)).astype(np.int64), COLUMNS - 1)
     begins = np.flatnonzero(np.concatenate([[True], place[1:] != place[:-1]]))
     both = np.column_stack([np.minimum.reduceat(y, begins), np.maximum.reduceat(y, begins)])
@@ -195,10 +195,10 @@ def _thinned(x: Array, y: Array) -> tuple[Array, Array]:
 
 
 def clean(text: object) -> str:
-    """Text that may stand in a page: escaped, and without control characters."""
+    """Text escaped for HTML, without control characters."""
     return escape("".join(c if c.isprintable() else "·" for c in str(text)))
 
 
 def short(text: str, letters: int) -> str:
-    """The beginning of a text that is too long."""
+    """The text, truncated if it is too long."""
     return text if len(text) <= letters else text[: letters - 1] + "…"

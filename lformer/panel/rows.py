@@ -1,4 +1,4 @@
-"""Source rows with an owner and a stamp, and entries (row, channel, value), into the flat fields of a panel."""
+"""Convert rows with a series and a time stamp, and entries (row, channel, value), to the flat fields of a panel."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from lformer.panel.missing import Marks, is_mark
 from lformer.panel.stamps import choose_unit, elapsed, missing, too_long
 
 Fields = dict[str, Any]
-SHOWN = 5  # examples in an error
+SHOWN = 5  # examples in error messages
 
 
 def value_dtype(dtype: Any) -> np.dtype[Any]:
-    """A dtype for the values of a panel."""
+    """The dtype for the values of a panel."""
     try:
         found = np.dtype(object if dtype is None else dtype)  # numpy takes None for float64
     except CANNOT:
@@ -31,13 +31,13 @@ def value_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def series_names(ids: Sequence[Hashable] | None, n: int) -> Array:
-    """(n,) ids, each as it was given; 0 to n - 1 if None."""
+    """(n,) ids as they were given; 0 to n - 1 if None."""
     if ids is None:
         return np.arange(n)
     try:
         if isinstance(ids, str | bytes):
             raise TypeError("a text")
-        index = pd.Index(ids, tupleize_cols=False)  # unlike numpy it does not make a text of 1 in ["a", 1]
+        index = pd.Index(ids, tupleize_cols=False)  # unlike numpy, it keeps the 1 in ["a", 1] a number
         unique = index.is_unique
     except CANNOT as error:
         raise TypeError(f"ids must be a list of {n} names, one per series: {error}.") from error
@@ -51,13 +51,13 @@ def series_names(ids: Sequence[Hashable] | None, n: int) -> Array:
 
 
 def entries_of(matrix: Array) -> tuple[Array, Array, Array]:
-    """Row, column and value of every number in (N, C); NaN is not one."""
+    """Row, column and value of every number in (N, C), except NaN."""
     row, column = np.nonzero(~np.isnan(matrix))
     return row, column, matrix[row, column]
 
 
 def without_marks(entries: tuple[Array, Array, Array], marks: Marks) -> tuple[Array, Array, Array]:
-    """The entries that are no marks for missing values."""
+    """The entries that are not marks for missing values."""
     source, code, value = entries
     kept = ~is_mark(value, marks, code)
     return (source[kept], code[kept], value[kept]) if marks else entries
@@ -75,7 +75,7 @@ def lay_out(
     dtype: Any,
     labels: pd.Index | None,
 ) -> Fields:
-    """Sort source rows by owner and stamp, merge those of one stamp, and lay out values and mask."""
+    """Sort source rows by series and time stamp, merge those with the same time stamp, and fill values and observed."""
     check_word(on_duplicate, "on_duplicate", get_args(OnDuplicate))
     require_stamps(ids, owner, clock, labels)
     source, code, value = entries
@@ -90,7 +90,7 @@ def lay_out(
     key = row_of[source] * len(channels) + code
     values = np.zeros(N * len(channels), dtype)
     observed = np.zeros(N * len(channels), bool)
-    values[key], observed[key] = value, True  # of equal keys the last one stays
+    values[key], observed[key] = value, True  # of equal keys, the last one wins
     if int(observed.sum()) != len(key):
         if on_duplicate == "error":
             raise ValueError(_duplicates(key, owner[source], clock[source], code, ids, channels))
@@ -113,7 +113,7 @@ def lay_out(
     first = np.cumsum(lengths) - lengths
     unit = choose_unit(clock.dtype.kind, unit)
     origin = np.zeros(len(ids), clock.dtype)
-    if clock.dtype.kind != "f":  # floating stamps stay as they are: subtracting would round them
+    if clock.dtype.kind != "f":  # floating-point time stamps are kept: subtraction would round them
         origin[lengths > 0] = row_clock[first[lengths > 0]]
     seen = observed.reshape(N, len(channels))
     times = elapsed(row_clock, np.repeat(origin, lengths), unit)
@@ -134,7 +134,7 @@ def lay_out(
 
 
 def require_stamps(ids: Array, owner: Array, clock: Array, labels: pd.Index | None) -> None:
-    """Refuse a row without a time."""
+    """Raise if a row has no time stamp."""
     if (lost := missing(clock)).any():
         at = int(np.argmax(lost))
         place = f"row {int(np.sum(owner[:at] == owner[at]))}" if labels is None else f"row {labels[at]} of the table"
@@ -144,7 +144,7 @@ def require_stamps(ids: Array, owner: Array, clock: Array, labels: pd.Index | No
 
 
 def _merge(owner: Array, clock: Array) -> tuple[Array, int]:
-    """The row each source row becomes, and how many rows there are: one for each (owner, stamp)."""
+    """The panel row of each source row, and their number: one for each (series, time stamp)."""
     if not len(owner):
         return np.zeros(0, np.int64), 0
     same = owner[1:] == owner[:-1]
@@ -158,19 +158,19 @@ def _merge(owner: Array, clock: Array) -> tuple[Array, int]:
 
 
 def _order(owner: Array, clock: Array) -> Array:
-    """By owner, then by stamp: three times as fast as `lexsort`, as owners mostly fit into 16 bits."""
+    """Sort by series, then by time stamp: three times as fast as `lexsort`, as owners usually fit into 16 bits."""
     order = np.argsort(clock)
     small = owner.astype(np.uint16) if int(owner.max()) < 2**16 else owner
     return order[np.argsort(small[order], kind="stable")]
 
 
 def _keep(row_of: Array, source: Array, key: Array, code: Array, C: int) -> tuple[Array, int, Array]:
-    """Rows where the second, third, ... of equal entries get rows of their own after the first."""
+    """Rows in which the second, third, ... of equal entries get their own rows after the first."""
     order = np.argsort(key, kind="stable")
     fresh = np.concatenate([[True], key[order][1:] != key[order][:-1]])
     begins = np.maximum.accumulate(np.where(fresh, np.arange(len(key)), 0))
     repeat = np.empty(len(key), np.int64)
-    repeat[order] = np.arange(len(key)) - begins  # 0 for the first of equal entries, in the order given
+    repeat[order] = np.arange(len(key)) - begins  # 0 for the first of equal entries, in their given order
     rows = np.concatenate([np.column_stack([row_of, np.zeros_like(row_of)]), np.column_stack([row_of[source], repeat])])
     unique, inverse = np.unique(rows, axis=0, return_inverse=True)
     inverse = inverse.reshape(-1)
@@ -192,19 +192,19 @@ def _duplicates(key: Array, owner: Array, clock: Array, code: Array, ids: Array,
 
 
 def _means(key: Array, value: Array, size: int) -> Array:
-    """(size,) float64, the mean of the values of each key; 0 if it has none."""
+    """(size,) float64, the mean of the values of each key; 0 if there are none."""
     count = np.maximum(np.bincount(key, minlength=size), 1)
     mean: Array = np.bincount(key, value, minlength=size) / count
-    if not np.isfinite(mean).all():  # the sum of large numbers is too large, their mean is not
+    if not np.isfinite(mean).all():  # the sum of large numbers overflowed, but their mean does not
         mean = np.bincount(key, value / count[key], minlength=size)
     return mean
 
 
 def in_order(static: pd.DataFrame, ids: Array) -> pd.DataFrame:
-    """The covariates of each series, in their order."""
+    """The static covariates in the order of the series."""
     if not static.index.is_unique:
         twice = static.index[static.index.duplicated()].tolist()[:SHOWN]
-        raise ValueError(f"static must have one row per id; twice: {twice}.")
+        raise ValueError(f"static must have one row per id; duplicates: {twice}.")
     where = static.index.get_indexer(ids)
     lost = ids[where < 0].tolist()
     if lost:

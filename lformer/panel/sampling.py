@@ -1,4 +1,4 @@
-"""Some series in place of all, for what is learned of millions of rows as well from some of them."""
+"""Sample some series of a large panel, for statistics that do not need millions of rows."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from lformer.arrays import Array
 from lformer.panel.core import Panel
 
-LARGE = 2**25  # values, observed or not; of a larger panel scales, clocks and simple rules are those of a sample
+LARGE = 2**25  # values, observed or not; for larger panels, scales, clocks and baselines are fitted to a sample
 
 
 def is_large(panel: Panel) -> bool:
-    """Whether its series have so many values that nothing may be computed from all of them at once."""
+    """Whether the series have too many values to compute anything from all of them at once."""
     return int(panel.lengths.sum()) * _width(panel) > LARGE
 
 
 def sample(panel: Panel) -> Array:
-    """Which series to look at, sorted: all, or of a large panel some, always the same, that are not; at least two.
+    """Sorted positions of the series to use: all, or a fixed sample of a large panel, with at least two series.
 
     Example:
         >>> sample(Panel.from_list([([0.0, 0.4, 3.0], [[1.0], [2.0], [4.0]]), ([7.5], [[1.0]])])).tolist()
@@ -33,7 +33,7 @@ def sample(panel: Panel) -> Array:
 
 
 def some_of(panel: Panel) -> Panel:
-    """The panel, or of a large one some of its series, without the rows of the others."""
+    """The panel, or for a large one a sample of its series without the rows of the others."""
     return panel[sample(panel)].compact() if is_large(panel) else panel
 
 

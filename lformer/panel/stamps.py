@@ -1,7 +1,7 @@
-"""Time stamps of any kind to float64 since the first of a series, and back.
+"""Convert time stamps of any kind to float64 since the first one of a series, and back.
 
-Differences are taken before anything is rounded: calendar stamps and whole numbers exactly, in 64-bit integers. float64
-then holds them to the nanosecond over 104 days, to the microsecond over 285 years.
+Differences are taken before rounding: for dates, durations and integers exactly, in 64-bit integers. float64 then
+represents them to the nanosecond over 104 days, to the microsecond over 285 years.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import numpy as np
 
 from lformer.arrays import Array, any_array, shown
 
-LONGEST = float(np.finfo(np.float32).max) / 2  # span of a series: the difference of any two times fits into float32
-COARSE = 0.05  # as a share of the median gap: what a narrow type may have rounded away
+LONGEST = float(np.finfo(np.float32).max) / 2  # longest span of a series, so that time differences fit into float32
+COARSE = 0.05  # rounding of a narrow type that is tolerated, as a share of the median gap
 UNITS = {"ns": "ns", "us": "us", "ms": "ms", "s": "s", "min": "m", "h": "h", "D": "D"}  # ours: numpy's
 
 
 def as_stamps(values: Any, name: str) -> Array:
-    """float64, int64, datetime64 (UTC) or timedelta64 from whatever holds them.
+    """Time stamps of any type as float64, int64, datetime64 (UTC) or timedelta64.
 
     Args:
         values: list, array, pandas Series or Index.
-        name: what to call them in an error.
+        name: how to refer to them in errors.
     """
     array = _dates(any_array(_in_utc(values), name))
     if array.dtype.kind not in "fiumM":
@@ -42,7 +42,7 @@ def as_stamps(values: Any, name: str) -> Array:
 
 
 def _dates(array: Array) -> Array:
-    """Dates without a time of day, which pandas holds as objects, as datetime64 at midnight; else as it is."""
+    """datetime64 at midnight for dates without a time of day, which pandas stores as objects; else unchanged."""
     if array.dtype.kind != "O" or not array.size:
         return array
     if any(type(one) is not date and one is not None for one in array.ravel().tolist()):
@@ -61,7 +61,7 @@ def stored_zone(values: Any) -> Any:
 
 
 def _in_utc(values: Any) -> Any:
-    """The same instants without a time zone, if they have one: the instant is what counts."""
+    """The same instants in UTC, without a time zone, if they have one."""
     if stored_zone(values) is None:
         return values
     if hasattr(values, "iloc"):  # a pandas Series
@@ -70,7 +70,7 @@ def _in_utc(values: Any) -> Any:
 
 
 def _how_to_convert(array: Array) -> str:
-    """What to do with objects or text; dates that do not share a time zone are objects to numpy."""
+    """Advice for objects or text; dates in different time zones are objects in numpy."""
     zones: dict[str, Any] = {}
     for one in array.ravel().tolist():
         moment = one if isinstance(one, datetime) else _read_date(one)
@@ -90,18 +90,18 @@ def _read_date(text: Any) -> datetime | None:
 
 
 def stored_dtype(values: Any) -> Any:
-    """The dtype in which stamps were handed over, of numpy or pandas."""
+    """The original dtype of the time stamps, in numpy or pandas."""
     dtype = getattr(values, "dtype", None)
     return dtype if hasattr(dtype, "kind") else np.asarray(values).dtype
 
 
 def require_fine(stored: Any, clock: Array, owner: Array, name: str) -> None:
-    """Refuse stamps that a narrow floating type has rounded to a grid about as coarse as their gaps.
+    """Raise for time stamps that a narrow floating-point type has rounded to a grid about as coarse as their gaps.
 
     Args:
-        stored: the dtype they came in, as `stored_dtype` tells it.
-        clock, owner: (N,) the stamps, and whose each is.
-        name: what to call them.
+        stored: their original dtype, from `stored_dtype`.
+        clock, owner: (N,) time stamps, and the series of each.
+        name: how to refer to them in errors.
     """
     if getattr(stored, "kind", "") != "f" or stored.itemsize >= 8:
         return
@@ -122,7 +122,7 @@ def require_fine(stored: Any, clock: Array, owner: Array, name: str) -> None:
 
 
 def _of_fixed_unit(array: Array, name: str) -> Array:
-    """Months and years as days: they differ in length, so nothing can be measured in them."""
+    """Dates in months or years as days; durations in them are refused, because they have no fixed length."""
     unit, _ = np.datetime_data(array.dtype)
     if array.dtype.kind == "M" and unit in ("Y", "M"):
         return array.astype("datetime64[D]")
@@ -132,12 +132,12 @@ def _of_fixed_unit(array: Array, name: str) -> Array:
 
 
 def missing(array: Array) -> Array:
-    """Where a stamp is NaN, NaT or infinite."""
+    """Where a time stamp is NaN, NaT or infinite."""
     return ~np.isfinite(array)
 
 
 def too_long(times: Array, first: Array, lengths: Array) -> int | None:
-    """The first series that spans more than differences in float32 can hold; rows `first` to `first + lengths` each."""
+    """The first series whose span overflows differences in float32; its rows are `first` to `first + lengths`."""
     filled = np.flatnonzero(lengths > 0)
     last = first[filled] + lengths[filled] - 1
     with np.errstate(over="ignore"):
@@ -146,7 +146,7 @@ def too_long(times: Array, first: Array, lengths: Array) -> int | None:
 
 
 def choose_unit(kind: str, unit: str | None) -> str:
-    """The unit of a panel's times: calendar stamps must have one, numbers may have a label."""
+    """The unit of a panel's times: dates and durations need one, for numbers it is an optional label."""
     if unit is not None and not isinstance(unit, str):
         raise TypeError(f"unit must be a text, such as 'h'; got {shown(unit)}.")
     if kind not in "mM":
@@ -158,12 +158,12 @@ def choose_unit(kind: str, unit: str | None) -> str:
 
 
 def one_of(unit: str) -> Any:
-    """One of our units as numpy's timedelta64."""
+    """One unit of time as numpy's timedelta64."""
     return np.timedelta64(1, UNITS[unit])  # type: ignore[call-overload]
 
 
 def elapsed(clock: Array, origin: Array, unit: str) -> Array:
-    """float64 from `origin` to `clock`, both of one kind, in the unit."""
+    """float64 time from `origin` to `clock`, both of one kind, in the unit."""
     difference = clock - origin  # exact for integers and calendar stamps
     if difference.dtype.kind != "f" and bool(((difference < np.zeros((), difference.dtype)) != (clock < origin)).any()):
         raise ValueError("the times of a series span more than 64-bit numbers can hold.")
@@ -173,9 +173,9 @@ def elapsed(clock: Array, origin: Array, unit: str) -> Array:
 
 
 def stamps(times: Array, origin: Any, unit: str) -> Array:
-    """Back to the stamps the user gave: `origin` plus `times`."""
+    """Convert back to the time stamps that the user gave: `origin` plus `times`."""
     origin = np.asarray(origin)
-    if origin.dtype.kind in "mM":  # rounded to the user's own unit, which is all that was ever there
+    if origin.dtype.kind in "mM":  # rounded to the original resolution
         own, count = np.datetime_data(origin.dtype)
         tick = np.timedelta64(count, own)  # type: ignore[call-overload]
         ticks = np.rint(times * (one_of(unit) / tick))

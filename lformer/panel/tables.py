@@ -1,8 +1,7 @@
-"""Tables of any library that narwhals knows: polars, pyarrow, DuckDB and others, each column as pandas would hold it.
+"""Read tables of any library that narwhals supports: polars, pyarrow, DuckDB and others, converted to pandas columns.
 
-Numbers and stamps are taken as arrays, which share memory with the table where its library allows it. Text keeps the
-buffers of Arrow if pyarrow is installed. Only the columns that are asked for are read, so a lazy frame or a relation
-computes no others.
+Numbers and time stamps become arrays, which share memory with the table if its library allows it. Text keeps its Arrow
+buffers if pyarrow is installed. Only the requested columns are read, so lazy frames and relations compute nothing else.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from lformer.arrays import shown
 
 Frame: TypeAlias = pd.DataFrame | nw.DataFrame[Any] | nw.LazyFrame[Any]
 KNOWN = "a DataFrame of pandas or polars, a pyarrow Table, a DuckDB relation, or another table that narwhals knows"
-OUTSIZE = (nw.Int128, nw.UInt128)  # whole numbers that numpy does not have
+OUTSIZE = (nw.Int128, nw.UInt128)  # integer types that numpy does not have
 
 
 def open_table(table: Any, name: str) -> Frame:
-    """A table that can be asked for its columns; whatever is none is refused in words.
+    """Open a table so that columns can be selected; raises a clear error for anything else.
 
     Args:
         table: of any library.
-        name: what to call it in an error.
+        name: how to refer to it in errors.
     """
     frame = table if isinstance(table, pd.DataFrame) else foreign(table)
     if frame is None:
@@ -36,12 +35,12 @@ def open_table(table: Any, name: str) -> Frame:
 
 
 def column_names(frame: Frame) -> list[Hashable]:
-    """Of all its columns, in their order."""
+    """Names of all its columns, in order."""
     return list(frame.collect_schema().names() if isinstance(frame, nw.LazyFrame) else frame.columns)
 
 
 def take_columns(frame: Frame, columns: Sequence[Hashable]) -> pd.DataFrame:
-    """At least these columns, all of which the table has; one of pandas is returned as it is.
+    """At least these columns, all of which the table has; a pandas table is returned unchanged.
 
     Example:
         >>> import pyarrow as pa
@@ -61,13 +60,13 @@ def take_columns(frame: Frame, columns: Sequence[Hashable]) -> pd.DataFrame:
 
 
 def _require_arrow(frame: nw.LazyFrame[Any]) -> None:
-    """Relations and the like hand their rows over by Arrow; polars needs nothing."""
+    """Relations and the like return rows through Arrow; polars does not need pyarrow."""
     if not frame.implementation.is_polars() and find_spec("pyarrow") is None:
         raise ImportError(f"reading a table of {frame.implementation} needs pyarrow: pip install 'lformer[data]'.")
 
 
 def indexed(table: Any, id: str, name: str) -> pd.DataFrame:
-    """A table with one row per series, indexed by id: one of pandas as it is, others by the column of that name."""
+    """A table with one row per series, indexed by id: pandas tables unchanged, others by the column of that name."""
     frame = open_table(table, name)
     if isinstance(frame, pd.DataFrame):
         return frame
@@ -81,25 +80,25 @@ def indexed(table: Any, id: str, name: str) -> pd.DataFrame:
 
 
 def target_by_id(target: Any, name: str) -> Any:
-    """A table of another library as a Series or DataFrame of pandas, indexed by its column "id"; else as it is."""
+    """A table of another library as a pandas Series or DataFrame indexed by its column "id"; else unchanged."""
     frame = foreign(target)
     if frame is None:
         return target
     table = indexed(frame, "id", name)
     holey = [c for c in table.columns if isinstance(table[c].array, pd.arrays.IntegerArray | pd.arrays.BooleanArray)]
-    table = table.astype(dict.fromkeys(holey, np.float64))  # NaN rather than pandas' own mark of what is missing
+    table = table.astype(dict.fromkeys(holey, np.float64))  # NaN rather than pandas' NA
     return table.iloc[:, 0] if len(table.columns) == 1 else table
 
 
 def foreign(table: Any) -> nw.DataFrame[Any] | nw.LazyFrame[Any] | None:
-    """A table as narwhals sees it; None if it is no table."""
+    """A table as narwhals sees it; None if it is not a table."""
     try:
         return nw.from_native(table)
     except TypeError:
         pass
     if not hasattr(table, "__arrow_c_stream__") or isinstance(table, type):
         return None
-    try:  # a stream of Arrow, such as the reader that DuckDB's `arrow()` returns
+    try:  # an Arrow stream, such as the reader that DuckDB's `arrow()` returns
         return nw.from_arrow(table, backend="pyarrow")
     except (TypeError, ValueError, ImportError):  # a column rather than a table
         return None
@@ -110,7 +109,7 @@ def _column(column: nw.Series[Any]) -> pd.Series[Any]:
     if isinstance(dtype, nw.Datetime):
         return _dates(column, dtype.time_zone)
     if dtype.is_float() or isinstance(dtype, nw.Date | nw.Duration):
-        return pd.Series(column.to_numpy(), copy=False)  # with NaN and NaT where nothing is
+        return pd.Series(column.to_numpy(), copy=False)  # with NaN and NaT for missing entries
     if (dtype.is_integer() and not isinstance(dtype, OUTSIZE)) or isinstance(dtype, nw.Boolean):
         return _whole(column)
     if isinstance(dtype, nw.String | nw.Categorical | nw.Enum):
@@ -119,7 +118,7 @@ def _column(column: nw.Series[Any]) -> pd.Series[Any]:
 
 
 def _dates(column: nw.Series[Any], zone: str | None) -> pd.Series[Any]:
-    """Arrays of narwhals are in UTC."""
+    """Arrays from narwhals are in UTC."""
     stamps = pd.Series(column.to_numpy(), copy=False)
     if zone is None:
         return stamps
@@ -130,7 +129,7 @@ def _dates(column: nw.Series[Any], zone: str | None) -> pd.Series[Any]:
 
 
 def _whole(column: nw.Series[Any]) -> pd.Series[Any]:
-    """Whole numbers and booleans as they are; where some are missing, beside a mask, so that none is rounded."""
+    """Integers and booleans; if some are missing, with a mask, so that none is rounded."""
     if not column.null_count():
         return pd.Series(column.to_numpy(), copy=False)
     missing = column.is_null().to_numpy()
@@ -140,7 +139,7 @@ def _whole(column: nw.Series[Any]) -> pd.Series[Any]:
 
 
 def _text(column: nw.Series[Any]) -> pd.Series[Any]:
-    """Text, or categories in the order that they have; those of polars' Categorical have none, so they are sorted."""
+    """Text, or categories in their order; polars' Categorical has no order, so its categories are sorted."""
     try:
         found = column.to_native().to_pandas()
     except ImportError:  # polars without pyarrow

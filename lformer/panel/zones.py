@@ -1,4 +1,4 @@
-"""Time zones by name: the one stamps came in, and the clock on the wall there, daylight saving included."""
+"""Time zones by name: the original one of time stamps, and local time there, including daylight saving time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PATH = re.compile(r"zoneinfo/([\w/+-]+)")
 
 
 def zone_of(values: Any) -> str | None:
-    """The name of the time zone of stamps, such as "Europe/Berlin" or "UTC+02:00"; None if they have none.
+    """The name of the time zone of time stamps, such as "Europe/Berlin" or "UTC+02:00"; None if they have none.
 
     Example:
         >>> import pandas as pd
@@ -29,13 +29,13 @@ def zone_of(values: Any) -> str | None:
 
 
 def common_zone(zones: Iterable[str | None]) -> str | None:
-    """The zone of series that belong together: theirs if it is one, "UTC" if they differ."""
+    """The time zone of several series: the common one, or "UTC" if they differ."""
     found = set(zones)
     return found.pop() if len(found) == 1 else "UTC" if found else None
 
 
 def read_zone(name: Any) -> tzinfo:
-    """The zone of a name, or an error in words."""
+    """The time zone with a name; raises a clear error if there is none."""
     if isinstance(name, str):
         if name == "UTC":
             return UTC
@@ -50,7 +50,7 @@ def read_zone(name: Any) -> tzinfo:
 
 
 def wall_clock(stamps: Array, zone: str | None) -> Array:
-    """What the clock on the wall of a zone shows at these instants of UTC, datetime64; as they are without a zone.
+    """The local time in a time zone at these UTC instants, datetime64; unchanged without a time zone.
 
     Example:
         >>> import numpy as np
@@ -67,9 +67,9 @@ def wall_clock(stamps: Array, zone: str | None) -> Array:
 
 
 def instants(clock: Array, zone: str | None) -> Array:
-    """The instants of UTC, datetime64, at which the clock on the wall of a zone shows this; NaT where it never does.
+    """The UTC instants, datetime64, of local times in a time zone; NaT for a local time that does not exist.
 
-    Of an hour that the clock shows twice, the first one counts.
+    For a local time that occurs twice, the first occurrence is used.
 
     Example:
         >>> import numpy as np
@@ -85,7 +85,7 @@ def instants(clock: Array, zone: str | None) -> Array:
 
 
 def name_of(zone: Any) -> str:
-    """What a zone is called, so that it can be found again."""
+    """The name of a time zone, by which it can be found again."""
     name = str(getattr(zone, "key", None) or getattr(zone, "zone", None) or zone)
     if path := _PATH.search(name):  # as dateutil calls it
         name = path[1]
@@ -97,7 +97,7 @@ def name_of(zone: Any) -> str:
             continue
         return str(one)
     warnings.warn(
-        f"the time zone {name} has no name that can be kept, so hours and days are those of UTC. Convert the stamps "
+        f"the time zone {name} has no name that can be stored, so hours and days are in UTC. Convert the time stamps "
         'with tz_convert("Europe/Berlin") or the like.',
         stacklevel=6,
     )
@@ -105,7 +105,7 @@ def name_of(zone: Any) -> str:
 
 
 def _fixed(zone: Any) -> str | None:
-    """The name of a zone whose offset never changes."""
+    """The name of a time zone with a constant offset."""
     offset = zone.utcoffset(None) if isinstance(zone, tzinfo) else None
     if offset is None:
         return None

@@ -1,4 +1,4 @@
-"""The one trainer: `fit(model, task, splits, config)`."""
+"""The trainer: `fit(model, task, splits, config)`."""
 
 from lformer.draws import seeded
 from lformer.train.config import TrainConfig, rate_share

@@ -1,4 +1,4 @@
-"""Where the numbers of a model grow too large, for the message of a run that diverged."""
+"""Find where the activations of a model grow too large, for the error message of a run that diverged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lformer.batch import IrregularBatch
 
 @torch.no_grad()
 def largest_activation(model: nn.Module, batch: IrregularBatch) -> str:
-    """Which layer gives the largest number on a batch, or the first one that is not finite."""
+    """Which layer has the largest activation on a batch, or the first one that is not finite."""
     found: list[tuple[float, str]] = []
 
     def watch(name: str) -> Any:

@@ -1,7 +1,7 @@
-"""The state of a run on disk: written after every epoch, and read by the run that goes on from there.
+"""Checkpoints: the state of a run on disk, written after every epoch and read when the run is resumed.
 
-A folder holds two of them, `last.ckpt` and the one before, `previous.ckpt`. Whatever ends a run, a kill or a full disk
-included, one of them is whole; one that is not as it was written is set aside, and the run goes on from the other.
+A folder holds two of them, `last.ckpt` and the previous one, `previous.ckpt`. Whatever ends a run, including a kill or
+a full disk, at least one of them is intact; a damaged one is set aside, and the run continues from the other.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from lformer import sealed
 from lformer.sealed import DamagedError
 
 LAST, PREVIOUS = "last.ckpt", "previous.ckpt"
-NEXT = "next.ckpt"  # whole, and about to be called the last
-FULL = (errno.ENOSPC, errno.EDQUOT)  # what the system says when there is no room
+NEXT = "next.ckpt"  # complete, and about to be renamed to the last
+FULL = (errno.ENOSPC, errno.EDQUOT)  # errors of a full disk
 
-_unsaved: set[Path] = set()  # folders of runs that go on without being saved
+_unsaved: set[Path] = set()  # folders of runs that continue without being saved
 
 
 class CheckpointWarning(UserWarning):
-    """A run can be resumed from an earlier epoch only than it might have been."""
+    """A run can only be resumed from an earlier epoch."""
 
 
 class Checkpoint(TypedDict):
-    """Everything a run needs to go on after its last full epoch, and to end; tensors, numbers and text alone."""
+    """Everything a run needs to continue after its last complete epoch; consists of tensors, numbers and text only."""
 
-    run: str  # what makes two runs the same
+    run: str  # identifies the run
     epoch: int
-    seconds: float  # that all processes of the run have taken so far, one after the other
+    seconds: float  # total time of the run so far, over all interruptions
     history: list[dict[str, float]]
     model: dict[str, Tensor]
     best: dict[str, Tensor]  # weights of the best epoch so far
@@ -51,11 +51,11 @@ FIELDS = {
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
-    """Put a checkpoint in the place of the last one, which becomes the previous one.
+    """Save a checkpoint as the last one; the last one becomes the previous one.
 
-    A full disk ends no run: it is a warning, once until there is room again.
+    A full disk does not end the run: it causes a single warning until there is space again.
     """
-    content = io.BytesIO()  # torch.save into a file hides what the system says of it behind an error of its own
+    content = io.BytesIO()  # torch.save to a file hides errors of the system behind its own
     torch.save(checkpoint, content)
 
     def fill(stream: BinaryIO) -> None:
@@ -85,7 +85,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def load(folder: Path | None, run: str) -> Checkpoint | None:
-    """The newest whole checkpoint in a folder, which must be of this run; None if there is none."""
+    """The newest intact checkpoint in a folder, which must be of this run; None if there is none."""
     if folder is None:
         return None
     _unsaved.discard(folder)
@@ -107,13 +107,14 @@ def load(folder: Path | None, run: str) -> Checkpoint | None:
         warnings.warn(f"{text}, and the run goes on {where}.", CheckpointWarning, stacklevel=2)
     if found is not None and found["run"] != run:
         raise ValueError(
-            f"{path} is of another run: other data, task, seed, settings or model. Choose another folder, or delete it."
+            f"{path} belongs to another run: other data, task, seed, settings or model. Choose another folder, or "
+            "delete it."
         )
     return found
 
 
 def newest(folder: Path) -> Checkpoint | None:
-    """The newest whole checkpoint in a folder, of whatever run; None if there is none."""
+    """The newest intact checkpoint in a folder, of any run; None if there is none."""
     for path in (folder / NEXT, folder / LAST, folder / PREVIOUS):
         with suppress(FileNotFoundError, DamagedError):
             return read(path)
@@ -121,13 +122,13 @@ def newest(folder: Path) -> Checkpoint | None:
 
 
 def seconds_spent(folder: Path) -> float:
-    """Those that an interrupted run in this folder has taken so far; 0 if there is none."""
+    """Seconds that an interrupted run in this folder has taken so far; 0 if there is none."""
     found = newest(folder)
     return 0.0 if found is None else found["seconds"]
 
 
 def read(path: Path) -> Checkpoint:
-    """A checkpoint as it was written, or an error that names the file. Nothing in it is executed."""
+    """Read a checkpoint; raises an error that names the file if it is damaged. No code in it is executed."""
     try:
         sealed.check_blob(path)
         with path.open("rb") as stream:
@@ -137,10 +138,10 @@ def read(path: Path) -> Checkpoint:
     except OSError as error:
         if error.errno != errno.EIO:
             raise
-        raise DamagedError(f"{path} is damaged: {error.strerror}.") from error  # the disk itself
+        raise DamagedError(f"{path} is damaged: {error.strerror}.") from error  # a failing disk
     except (DamagedError, MemoryError):
         raise
-    except Exception as error:  # whatever PyTorch says of bytes that are not its own
+    except Exception as error:  # PyTorch raises errors of many types for invalid files
         raise DamagedError(f"{path} is damaged: PyTorch cannot read it ({type(error).__name__}).") from error
     if fault := _fault(found):
         raise DamagedError(f"{path} is damaged: {fault}.")
@@ -148,16 +149,16 @@ def read(path: Path) -> Checkpoint:
 
 
 def _refuse_packed(stream: BinaryIO, path: Path) -> None:
-    """PyTorch stores tensors as they are. An archive that unpacks to more than it holds is none of its own."""
-    with zipfile.ZipFile(stream) as archive:  # which takes what stands before an archive, as our seal does
+    """Raise if the file is compressed: PyTorch stores tensors uncompressed, so such a file is not a checkpoint."""
+    with zipfile.ZipFile(stream) as archive:  # which accepts data before the archive, such as our seal
         members = archive.infolist()
     packed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
     if packed or sum(member.file_size for member in members) > path.stat().st_size:
-        raise DamagedError(f"{path} is damaged: it is packed, as no checkpoint is.")
+        raise DamagedError(f"{path} is damaged: it is compressed, which checkpoints are not.")
 
 
 def discard(folder: Path) -> None:
-    """Remove the checkpoints of a run that is over, and its folder unless something else is in it, such as a log."""
+    """Delete the checkpoints of a finished run, and its folder unless it contains something else, such as a log."""
     _sweep(folder)
     for path in folder.glob("*.ckpt*"):
         path.unlink(missing_ok=True)
@@ -166,7 +167,7 @@ def discard(folder: Path) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed processes were about to write."""
+    """Delete unfinished files of killed processes."""
     for part in folder.glob("*.part"):
         part.unlink(missing_ok=True)
 
@@ -176,7 +177,7 @@ def _place(epoch: int) -> str:
 
 
 def _fault(found: Any) -> str:
-    """What is wrong with the content of a checkpoint, as words; "" if nothing is."""
+    """What is wrong with the content of a checkpoint; "" if nothing is."""
     if not isinstance(found, dict) or found.keys() != FIELDS.keys():
         return f"it must hold {', '.join(FIELDS)}"
     for name, kind in FIELDS.items():

@@ -1,7 +1,7 @@
 """Several processes that train one model: each takes its share of every batch, and all take the same step.
 
-`torchrun --nproc-per-node 4 script.py` starts them, or `TrainConfig(devices=4)`; whoever has called
-`torch.distributed.init_process_group` is also found. A process alone is a world of one, and exchanges nothing.
+They are started by `torchrun --nproc-per-node 4 script.py` or by `TrainConfig(devices=4)`; a process group created with
+`torch.distributed.init_process_group` is used as well. A single process is a world of size one, and exchanges nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class World:
-    """Which process this is, out of how many, and its device."""
+    """The rank of this process, the number of processes, and its device."""
 
     device: torch.device
     rank: int = 0
@@ -37,7 +37,7 @@ class World:
 
     @property
     def turn(self) -> Turn:
-        """Whose turn it is where something is dealt out."""
+        """Rank and size, for distributing work in turns."""
         return self.rank, self.size
 
     def total(self, tensor: Tensor) -> Tensor:
@@ -47,11 +47,11 @@ class World:
         return tensor
 
     def anywhere(self, flag: bool) -> bool:
-        """Whether it holds in any process; so that all of them turn the same way."""
+        """Whether the flag is set in any process, so that all of them take the same decision."""
         return flag if self.size == 1 else bool(self.total(torch.tensor(float(flag), device=self.device)) > 0)
 
     def agreed(self, value: T) -> T:
-        """The value that the first process has, in all of them."""
+        """The value of the first process, in all processes."""
         if self.size == 1:
             return value
         told: list[Any] = [value]
@@ -60,20 +60,20 @@ class World:
         return agreed
 
     def gathered(self, value: T) -> list[T]:
-        """The values of all processes, by rank, in every one of them."""
+        """The values of all processes, by rank, in every process."""
         everyone: list[Any] = [value] * self.size
         if self.size > 1:
             dist.all_gather_object(everyone, value)
         return everyone
 
     def by_first(self, make: Callable[[], T]) -> T:
-        """What the first process makes, in all of them, or the error it ends in."""
+        """Run `make` in the first process, and return its result, or raise its error, in all processes."""
         made: T | None = None
         failed: Exception | None = None
         if self.rank == 0:
             try:
                 made = make()
-            except Exception as error:  # the others wait, and must hear of it
+            except Exception as error:  # the others are waiting, and must be told
                 failed = error
         made, failed = self.agreed((made, failed))
         if failed is not None:
@@ -81,14 +81,14 @@ class World:
         return cast(T, made)
 
     def share_buffers(self, model: nn.Module) -> None:
-        """Give all processes the buffers of the first. Gradients are exchanged; running means, say, are not."""
+        """Copy the buffers of the first process to all: gradients are exchanged, but running means, say, are not."""
         if self.size > 1:
             for buffer in model.buffers():
                 dist.broadcast(buffer, src=0)
 
 
 def join(device: str = "auto") -> World:
-    """The processes this one was started with, each with a device as `choose` has it, on CUDA one of its own."""
+    """The processes this one was started with, and its device, see `choose`; on CUDA each process has its own."""
     if not dist.is_available():
         return World(choose(device))
     if not dist.is_initialized() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -97,19 +97,19 @@ def join(device: str = "auto") -> World:
         return World(choose(device))
     world = World(choose(device, _local_rank()), dist.get_rank(), dist.get_world_size())
     if world.device.type == "cuda":
-        torch.cuda.set_device(world.device)  # objects are exchanged by way of the current device
+        torch.cuda.set_device(world.device)  # objects are exchanged through the current device
     return world
 
 
 def meet(file: Path, rank: int, size: int, device: str = "auto") -> None:
-    """Make this process one of `size` on this machine that know of the same file, which is not there yet."""
+    """Join a group of `size` processes on this machine by means of a common file, which must not exist yet."""
     _begin(device, init_method=file.absolute().as_uri(), rank=rank, world_size=size)
 
 
 def _begin(device: str, **how: Any) -> None:
     on_cuda = choose(device, _local_rank()).type == "cuda"
     dist.init_process_group("nccl" if on_cuda else "gloo", **how)
-    # Not after each run: the next one would meet what this one has left at the meeting point.
+    # Not after each run: the next run would find stale data of this one in the file.
     atexit.register(_leave)
 
 
@@ -121,20 +121,23 @@ def evaluate(
     world: World,
     measure: Measure | None = None,
 ) -> dict[str, float]:
-    """Every metric of the task over a whole part, whose batches the processes take in turn; the same in all of them."""
+    """Every metric of the task over a data set, whose batches the processes take in turn; the same result in all."""
     everyone = world.gathered(collect(model, task, part, batch_size, world.turn, measure))
     return finish(task, [kept for turn in zip_longest(*everyone) for kept in turn if kept is not None])
 
 
 def _leave() -> None:
-    """End the group. What still holds it in a circle, as DDP does, goes first: its threads would outlive the group,
-    and end the process by an abort."""
+    """Destroy the process group.
+
+    Objects such as DDP that reference it in a cycle are collected first: their threads would outlive the group and
+    abort the process.
+    """
     gc.collect()
     dist.destroy_process_group()
 
 
 def _local_rank() -> int:
-    """Which of the processes on this machine; torchrun says so, others are counted round the GPUs."""
+    """The rank of this process on this machine, from torchrun, or else its rank modulo the number of GPUs."""
     if "LOCAL_RANK" in os.environ:
         return int(os.environ["LOCAL_RANK"])
     rank = dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", "0"))

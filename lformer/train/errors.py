@@ -1,12 +1,12 @@
-"""What ends a run before its time. Each error has the epochs before it."""
+"""Errors that end a run early. Each has the history of the completed epochs."""
 
 from __future__ import annotations
 
-History = list[dict[str, float]]  # of every epoch its number, the loss and the validation metrics
+History = list[dict[str, float]]  # number, loss and validation metrics of every epoch
 
 
 class TimeLimitError(RuntimeError):
-    """The run took longer than it was given. `history` holds the epochs before; the last checkpoint stays."""
+    """The run exceeded its time limit. `history` holds the completed epochs; the last checkpoint is kept."""
 
     def __init__(self, message: str, history: History) -> None:
         super().__init__(message)
@@ -14,7 +14,7 @@ class TimeLimitError(RuntimeError):
 
 
 class DivergedError(FloatingPointError):
-    """The loss is no longer a number. `history` holds the epochs before; the last checkpoint stays."""
+    """The loss became NaN or infinite. `history` holds the completed epochs; the last checkpoint is kept."""
 
     def __init__(self, message: str, history: History) -> None:
         super().__init__(message)

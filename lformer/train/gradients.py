@@ -1,4 +1,4 @@
-"""The gradients of one training step: of a batch, of its pieces, or of the shares that several processes have."""
+"""The gradients of a training step: of a batch, of its pieces, or of the shares of several processes."""
 
 from __future__ import annotations
 
@@ -22,19 +22,17 @@ from lformer.train.config import Precision
 from lformer.train.distributed import World
 from lformer.train.penalty import MuPenalty
 
-LAUNCH_BOUND = (
-    2**19
-)  # rows of a batch; with more a GPU takes longer than its kernels to launch, and graphs gain nothing
+LAUNCH_BOUND = 2**19  # rows of a batch; beyond, kernels take longer than their launches, and CUDA graphs gain nothing
 
 
 class Gradients:
-    """Called with this process's share of a batch: the loss of the whole batch, ().
+    """Compute the loss of a batch, (), from this process's share of it.
 
-    Afterwards the parameters have the gradients of the whole batch, and those of no other.
+    Afterwards the parameters have the gradients of the whole batch, and of no other.
 
     Args:
         model: on the device of `world`.
-        task: what the loss is.
+        task: defines the loss.
         world: the processes that share each batch.
         precision: as in `TrainConfig`.
         piece_rows, mu_penalty: as in `TrainConfig`.
@@ -59,7 +57,7 @@ class Gradients:
                 raise ValueError("piece_rows is for one process; several divide the series of a batch, whole.")
             pieces.check_pieces(model, task, piece_rows)
         elif world.size > 1:
-            # Static: which weights a batch reaches does not change, so nobody waits for those that none reaches.
+            # Static graph: the set of used weights never changes, so no process waits for unused ones.
             self.shared = DistributedDataParallel(_Objective(model, task, self.penalty), static_graph=True)
 
     def __call__(self, share: Share[Source]) -> Tensor:
@@ -76,7 +74,7 @@ class Gradients:
             loss = pieces.gradients(self.model, self.task, batch, self.piece_rows, self._computing)
             if self.penalty is None:
                 return loss
-            (penalty := self.penalty()).backward()  # once for all pieces of a batch
+            (penalty := self.penalty()).backward()  # once for all pieces of the batch
             return loss + penalty.detach()
         with self._computing():
             loss = loss_of(self.task, self.model, batch, self.penalty)
@@ -85,15 +83,15 @@ class Gradients:
 
     @contextmanager
     def _computing(self) -> Iterator[None]:
-        with autocast(self.precision, self.world.device), skip_value_checks():  # checked when made; the loss is watched
+        with autocast(self.precision, self.world.device), skip_value_checks():  # the loss is checked
             yield
 
     def _shared(self, objective: DistributedDataParallel, source: Source, counts: bool) -> Tensor:
         """The loss of the whole batch, of which this process has some of the series.
 
-        The mean over all targets is not the mean of the parts' means, so a part weighs as many targets as it has; none,
-        if its series do not count: all must take part, also in a batch too short for them. DDP takes the mean of the
-        gradients over the processes, hence the factor.
+        The mean over all targets is not the mean of the means of the shares, so each share is weighted by its number of
+        targets. A share that does not count has weight 0: every process must take part, even if the batch has too few
+        series. DDP averages the gradients over the processes, hence the factor.
         """
         size, device = self.world.size, self.world.device
         batch = source.to(device)
@@ -106,13 +104,13 @@ class Gradients:
         return self.world.total(loss.detach())
 
     def clear(self) -> None:
-        """Let gradients go, which hold memory of the GPU."""
+        """Release the gradients, which take GPU memory."""
         self.shared = None
         self.model.zero_grad()
 
 
 class _Objective(nn.Module):
-    """From a batch to its loss: the one call that DDP watches, whatever the task does with the model."""
+    """From a batch to its loss, as the single call that DDP wraps."""
 
     def __init__(self, model: nn.Module, task: Task, penalty: MuPenalty | None = None) -> None:
         super().__init__()
@@ -124,7 +122,7 @@ class _Objective(nn.Module):
 
 
 def loss_of(task: Task, model: nn.Module, batch: IrregularBatch, penalty: MuPenalty | None = None) -> Tensor:
-    """Of the task, or the model's own: `model.training_loss(task, batch)`, such as a likelihood that it models."""
+    """The loss of the task, or the model's own, `model.training_loss(task, batch)`, such as a likelihood."""
     batch = as_precise(batch, model)
     own: Callable[[Task, IrregularBatch], Tensor] | None = getattr(model, "training_loss", None)
     loss = task.loss(task.predict(model, batch), batch) if own is None else own(task, batch)
@@ -132,11 +130,11 @@ def loss_of(task: Task, model: nn.Module, batch: IrregularBatch, penalty: MuPena
 
 
 def worth_replaying(batch: Source, device: torch.device) -> bool:
-    """Whether a GPU waits longer for the kernels of such a batch than it takes to run them."""
+    """Whether launching the kernels for such a batch takes longer than running them."""
     return recording.cells(batch) <= LAUNCH_BOUND and recording.can_replay(batch, device)
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[Any]:
-    """Inside, a model computes in bfloat16 where that is safe, if the precision is "bf16"."""
-    # Without its cache a weight used twice is cast twice, and its gradients are added up in float32.
+    """In this context, a model computes in bfloat16 where that is safe, if the precision is "bf16"."""
+    # Without the cache, a weight used twice is cast twice, and its gradients are summed in float32.
     return torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if precision == "bf16" else nullcontext()

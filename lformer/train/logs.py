@@ -1,4 +1,4 @@
-"""The history of a run for other programs: a table in a CSV file, or TensorBoard's events."""
+"""Logs of the history of a run, as a CSV file or for TensorBoard."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Literal
 from lformer import sealed
 from lformer.train.checkpoint import FULL
 
-Rows = list[dict[str, float]]  # of every epoch
+Rows = list[dict[str, float]]  # one per epoch
 Log = Callable[[Rows], None]
 
 
 @contextmanager
 def log_to(folder: Path | None, kind: Literal["none", "csv", "tensorboard"], done: int) -> Iterator[Log]:
-    """What is to be called with the history after every epoch; `done` epochs were logged by an earlier process."""
+    """A function to call with the history after every epoch; an earlier process has already logged `done` epochs."""
     if kind == "none" or folder is None:
         yield lambda history: None
     elif kind == "csv":
@@ -42,7 +42,7 @@ def log_to(folder: Path | None, kind: Literal["none", "csv", "tensorboard"], don
 
 
 def _table(history: Rows) -> str:
-    """The whole of it every time: it is short, and a run that was resumed has one table without gaps or repeats."""
+    """The whole table every time: it is short, and after resuming it has no gaps or duplicates."""
     text = io.StringIO()
     table = csv.DictWriter(text, list(history[0]), lineterminator="\n")
     table.writeheader()
@@ -51,7 +51,7 @@ def _table(history: Rows) -> str:
 
 
 def _while_there_is_room(path: Path, log: Log) -> Log:
-    """A log that a full disk does not turn into the end of the run: it warns, once, and the run goes on."""
+    """Wrap a log so that a full disk does not end the run: it warns once, and the run continues."""
     warned = False
 
     def write(history: Rows) -> None:

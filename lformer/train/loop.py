@@ -1,9 +1,11 @@
-"""The one trainer: `fit(model, task, splits, config)`, a plain loop from the first batch to the test.
+"""The trainer: `fit(model, task, splits, config)`, a plain loop from the first batch to the final test.
 
-A model is anything that maps an `IrregularBatch` to answers. All randomness of a run is a function of the seed, the
-epoch and the step: a run on one CPU repeats to the last digit, and one that was interrupted ends where it would have.
-Under `torchrun`, or with `devices=2`, every process trains on its share of each batch, and the step is that of one
-process with all of it.
+A model is anything that maps an `IrregularBatch` to predictions. All random numbers of a run are a function of the
+seed, the epoch and the step: on one CPU, a run is reproducible to the last digit, and an interrupted one gives the same
+result when it is resumed.
+
+With `torchrun` or `devices=2`, every process trains on its share of each batch, and the step is that of a single
+process with the whole batch.
 """
 
 from __future__ import annotations
@@ -49,13 +51,13 @@ Report = Callable[[dict[str, float]], None]
 
 @dataclass
 class Result:
-    """What a run gave. The model holds the weights of its best validation epoch."""
+    """The result of a run. The model holds the weights of its best validation epoch."""
 
-    metrics: dict[str, float]  # of the test part
-    validation: dict[str, float]  # of the validation part, same weights
+    metrics: dict[str, float]  # on the test set
+    validation: dict[str, float]  # on the validation set, with the same weights
     best_epoch: int
     epochs: int
-    seconds: float  # of all processes, if the run was interrupted and resumed
+    seconds: float  # total time, including that before an interruption
     history: History = field(repr=False)
 
 
@@ -73,19 +75,19 @@ def fit(
     """Train a model, keep its best validation epoch, and test it once.
 
     Args:
-        model: maps a batch to answers; trained in place, on `config.device`, and brought back to where it was. After
-            Ctrl-C it holds the weights of its best epoch so far.
-        task: loss, metrics, and the one that selects.
-        splits: the data.
-        config: how.
-        seed: of whatever the model itself draws, such as dropout.
-        folder: where the checkpoint goes. If it holds that of an interrupted run of the same thing, that run is
-            continued. Nothing is written if None.
-        progress: show a bar with the loss, or one of your own.
+        model: maps a batch to predictions; trained in place, on `config.device`, and then moved back to its device.
+            After Ctrl-C it holds the weights of its best epoch so far.
+        task: loss, metrics, and the metric that selects the epoch.
+        splits: training, validation and test set.
+        config: settings of the training.
+        seed: seed for the random numbers of the model itself, such as dropout.
+        folder: folder for checkpoints. If it contains the checkpoint of an interrupted run with the same data and
+            settings, that run is resumed. None writes nothing.
+        progress: whether to show a progress bar with the loss, or a progress bar of your own.
         report: called after every epoch with its number, the training loss and the validation metrics.
 
     Returns:
-        Metrics of the test and validation part, the history and the time taken; the same in every process.
+        Metrics on the test and validation sets, the history and the time taken; the same in every process.
     """
     began = time.perf_counter()
     if config.log != "none" and folder is None:
@@ -142,9 +144,9 @@ def fit(
                     _seed(draws, model, (seed, epoch, n), world)
                     losses.add(step(share, epoch * steps + n), share.batch)
                     bar.step(losses.latest)
-                loss = losses.mean()  # all are looked at: nothing is kept of an epoch in which a run diverged
+                loss = losses.mean()  # checks all losses: an epoch in which the run diverged is not kept
 
-                # The figures of the first process count, so that no last digit can part them over when to stop.
+                # The metrics of the first process count, so that rounding cannot make processes stop separately.
                 world.share_buffers(model)
                 with averaged.in_place():
                     with autocast(config.precision, world.device):
@@ -159,7 +161,7 @@ def fit(
                         model=model.state_dict(), best=best, average=averaged.state(),
                         optimiser=step.update.state(),
                     )  # fmt: skip
-                    write_log(history)  # first: a run that is killed between the two repeats the epoch
+                    write_log(history)  # before the checkpoint: if killed in between, the epoch is repeated
                     checkpoint.save(home, state)
                 if report is not None and leads:
                     report(history[-1])
@@ -170,14 +172,14 @@ def fit(
             validation = _validation(history, task, config)
             if validation is None:
                 validation = evaluate(model, task, validating, config.batch_size, world)
-            same = splits.test is splits.validation  # as those of estimators, which have no test part
+            same = splits.test is splits.validation  # as in estimators, which have no test set
             metrics = dict(validation) if same else evaluate(model, task, splits.test, config.batch_size, world)
     except KeyboardInterrupt:
         if best:
             step.clear()
             model.load_state_dict(best)
         raise
-    except FloatingPointError as error:  # also of a solver whose steps have become too small for float32
+    except FloatingPointError as error:  # also raised by a solver whose steps underflow in float32
         if isinstance(error, DivergedError):
             raise
         raise DivergedError(f"{error} In epoch {len(history)}.", history) from error
@@ -190,13 +192,13 @@ def fit(
 
 
 def rounding(config: TrainConfig) -> AbstractContextManager[None]:
-    """Inside, products are rounded as `config.precision` says; a run on a CPU leaves the setting alone."""
+    """In this context, products are rounded according to `config.precision`; on a CPU the setting is left alone."""
     on_gpu = config.device != "cpu" and torch.cuda.is_available()
     return tf32() if on_gpu and config.precision == "tf32" else nullcontext()
 
 
 def finished(history: History, task: Task, config: TrainConfig) -> bool:
-    """Whether a run with this history is over: all epochs done, or none better than the best for too long."""
+    """Whether a run with this history is over: all epochs are done, or the patience is exhausted."""
     if len(history) >= config.epochs:
         return True
     return (
@@ -207,15 +209,15 @@ def finished(history: History, task: Task, config: TrainConfig) -> bool:
 
 
 def _validation(history: History, task: Task, config: TrainConfig) -> dict[str, float] | None:
-    """The figures of the weights that are kept, as their epoch gave them; None if those were rounded to bfloat16."""
+    """The metrics of the kept weights, from their epoch; None if those were computed in bfloat16."""
     row = history[best_epoch(history, task, config.earliest)]
     return None if config.precision == "bf16" else {name: row[name] for name in task.metrics}
 
 
 def best_epoch(history: History, task: Task, earliest: int = 0) -> int:
-    """The first epoch that no other beats; anything beats one whose metric is not a number.
+    """The first epoch with the best validation metric; any number beats NaN.
 
-    None before the `earliest` is chosen; as long as there are no others, the latest is.
+    No epoch before `earliest` is selected; as long as there are only such epochs, it is the latest.
     """
     best = max(0, min(earliest, len(history) - 1))
     for epoch, row in enumerate(history[best:], best):
@@ -226,14 +228,16 @@ def best_epoch(history: History, task: Task, earliest: int = 0) -> int:
 
 
 def _shares(part: Part | DealingPart, config: TrainConfig, passes: range, world: World) -> Iterator[Share[Source]]:
-    """What this process has of the batches of some passes over the part, each with an order and, if any are dropped,
-    observations of its own."""
+    """This process's share of the batches of some passes over the training set.
+
+    Each pass has its own order and, if observations are dropped, drops different ones.
+    """
     for number in passes:
         yield from training_shares(part, config.batch_size, number, config.drop_fraction, world.turn)
 
 
 def _identity(model: nn.Module, task: Task, splits: Splits[Any], config: TrainConfig, seed: int) -> str:
-    """What makes two runs the same: data, task, seed, settings and the shape of the model; not where they run."""
+    """What identifies a run: data, task, seed, settings and the shape of the model, but not where it runs."""
     settings = {k: v for k, v in asdict(config).items() if k not in ("time_limit", "log", "device", "devices")}
     shapes = [(name, tuple(p.shape)) for name, p in model.named_parameters()]
     sizes = tuple(len(part) for part in (splits.train, splits.validation, splits.test))
@@ -241,23 +245,23 @@ def _identity(model: nn.Module, task: Task, splits: Splits[Any], config: TrainCo
 
 
 def _seed(draws: Draws, model: nn.Module, place: tuple[int, int, int], world: World) -> None:
-    """What a step draws, as a function of its place: seed, epoch and step, and which of several processes this is."""
+    """Seed the random numbers of a step, as a function of seed, epoch, step and rank."""
     drawn = hash(place if world.size == 1 else (*place, world.rank)) % 2**63
     draws.seed(drawn)
     if not _own_draws(model):
-        # Not `torch.manual_seed`: for all devices there are it takes as long as a small step.
+        # Not `torch.manual_seed`: seeding all devices takes as long as a small step.
         torch.default_generator.manual_seed(drawn)
         if world.device.type != "cpu":
             torch.get_device_module(world.device).manual_seed(drawn)
 
 
 def _own_draws(model: nn.Module) -> bool:
-    """Whether a model never draws from the generators of the process; others are seeded for those that may."""
+    """Whether a model never uses the global random generators; if it may, these are seeded too."""
     return bool(getattr(model, "own_draws", False))
 
 
 def _kept_random_state(model: nn.Module, device: torch.device) -> AbstractContextManager[None]:
-    """Inside, drawing leaves the random state of the process alone; with a model that cannot touch it, so do we."""
+    """In this context, the global random state is preserved, unless the model cannot change it anyway."""
     if _own_draws(model):
         return nullcontext()
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
@@ -282,13 +286,13 @@ def _explosion(
 
 @contextmanager
 def _exit_on_sigterm() -> Iterator[None]:
-    """Inside, SIGTERM ends the process as Ctrl-C does, so that files are closed, with exit code 143."""
+    """In this context, SIGTERM ends the process cleanly, like Ctrl-C, with exit code 143."""
 
     def leave(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
 
     ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if not ours:  # another thread may not, and a handler of the caller's stays
+    if not ours:  # other threads may not set a handler, and a handler of the caller is kept
         yield
         return
     signal.signal(signal.SIGTERM, leave)

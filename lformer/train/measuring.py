@@ -1,4 +1,4 @@
-"""What metrics keep of the batches of a validation: computed anew, or by replay of what an earlier one recorded."""
+"""Collect what metrics need from the batches of a validation: computed, or replayed from a recorded CUDA graph."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from lformer.train.gradients import worth_replaying
 
 
 class Measuring:
-    """Called with a batch: what each metric keeps of it, from answer to figures one launch where it is replayed.
+    """Called with a batch, returns what each metric needs of it; if replayed, in a single launch.
 
     Args:
-        model: on the device of `world`, in evaluation mode whenever this is called.
-        task: what is asked.
-        world: the processes that share the batches. Only a process alone records, as in training.
-        replay: record on CUDA if the model allows it.
+        model: on the device of `world`, in evaluation mode when this is called.
+        task: the task.
+        world: the processes that share the batches. Only a single process records, as in training.
+        replay: whether to record on CUDA if the model allows it.
     """
 
     def __init__(self, model: nn.Module, task: Task, world: World, *, replay: bool) -> None:
@@ -43,9 +43,9 @@ class Measuring:
         return measured(self.task, self.model, batch.to(self.device))
 
     def _few_shapes(self, batch: Source) -> Source:
-        """With more rows, but no more answers: some metrics are about those of the first half."""
+        """The batch with more rows, but no more predictions, since some metrics concern those of the first half."""
         return batch if self.task.answer == "step" else batch.padded(rounded_up(batch.extent[0]), None, "series")
 
     def clear(self) -> None:
-        """Let graphs go, which hold memory of the GPU."""
+        """Release the CUDA graphs, which take GPU memory."""
         self.recorded = None

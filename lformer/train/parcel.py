@@ -1,8 +1,8 @@
-"""Objects for other processes of this machine, by way of a private folder that is soon deleted.
+"""Pass objects to other processes on this machine through a private folder, which is deleted soon.
 
-They are pickled, as `multiprocessing` does it, and nobody else reads them. Large arrays are not copied into each
-process: they lie in one file that all of them map, and those that were mapped from a file already, as a panel on disk
-is, are mapped from there again.
+Objects are pickled, as in `multiprocessing`, and only read by our own processes. Large arrays are not copied to each
+process: they are in one file that all processes map, and arrays that already were memory-mapped from a file, as in a
+panel on disk, are mapped from there again.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from lformer.arrays import Array
 from lformer.panel import Panel
 from lformer.parts import PanelPart
 
-SMALL = 2**16  # bytes of an array that is pickled with the rest
-ALIGNED = 64  # every array begins at a multiple of this
+SMALL = 2**16  # arrays of up to this many bytes are pickled with the rest
+ALIGNED = 64  # every array starts at a multiple of this
 THINGS, ARRAYS = "things.pickle", "arrays.bin"
 
 Place = tuple[str, str, int, tuple[int, ...]]  # file, dtype, first byte and shape of an array
 
 
 def pack(thing: Any, folder: Path) -> None:
-    """Write an object into a folder, for `unpack` in a process that sees the same files."""
+    """Write an object to a folder, for `unpack` in a process on the same file system."""
     content = io.BytesIO()
     with (folder / ARRAYS).open("wb") as arrays:
         _Packer(content, arrays).dump(thing)
@@ -35,7 +35,7 @@ def pack(thing: Any, folder: Path) -> None:
 
 
 def unpack(folder: Path) -> Any:
-    """What `pack` wrote; its large arrays cannot be written to."""
+    """Read what `pack` wrote; large arrays are read-only."""
     with (folder / THINGS).open("rb") as stream:
         return pickle.load(stream)
 
@@ -44,11 +44,11 @@ class _Packer(pickle.Pickler):
     def __init__(self, stream: BinaryIO, arrays: BinaryIO) -> None:
         super().__init__(stream, protocol=5)
         self._arrays = arrays
-        self._placed: dict[Any, Place] = {}  # the parts of a data set are views of the same rows
+        self._placed: dict[Any, Place] = {}  # training and validation sets are views of the same rows
 
     def reducer_override(self, thing: Any) -> Any:
         if isinstance(thing, Panel | PanelPart):
-            # As it is: what they leave behind on the way to another process lies in a file that all share.
+            # Not compacted, as pickling usually does: their arrays are in a file that all processes share.
             return copyreg.__newobj__, (type(thing),), dict(thing.__dict__)  # type: ignore[attr-defined]
         if type(thing) is np.ndarray and thing.nbytes > SMALL and not thing.dtype.hasobject:
             return _mapped, self._place(thing)
@@ -63,18 +63,18 @@ class _Packer(pickle.Pickler):
     def _written(self, array: Array) -> Place:
         self._arrays.write(b"\0" * (-self._arrays.tell() % ALIGNED))
         begin = self._arrays.tell()
-        self._arrays.write(np.ascontiguousarray(array).view(np.uint8).data)  # of dates there is no buffer
+        self._arrays.write(np.ascontiguousarray(array).view(np.uint8).data)  # dates have no buffer interface
         return str(Path(self._arrays.name).absolute()), array.dtype.str, begin, array.shape
 
 
 def _origin(array: Array) -> Place | None:
-    """The place of an array that was mapped from a file; None if it was not, or is not in one piece there."""
+    """The file position of a memory-mapped array; None if it is not mapped, or not contiguous."""
     base: Any = array
     while base is not None and not isinstance(base, np.memmap):
         base = getattr(base, "base", None)
     if base is None or base.filename is None or not array.flags.c_contiguous:
         return None
-    while isinstance(base.base, np.memmap):  # a part of a mapping does not know where it begins
+    while isinstance(base.base, np.memmap):  # a view of a mapping does not know its offset
         base = base.base
     ahead = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
     return str(Path(base.filename).absolute()), array.dtype.str, base.offset + ahead, array.shape

@@ -1,4 +1,4 @@
-"""Truncated back-propagation through time: gradients of series that are longer than memory, a piece after the other."""
+"""Truncated back-propagation through time: gradients of series that are longer than memory, piece by piece."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from lformer.tasks import Task
 
 
 def check_pieces(model: nn.Module, task: Task, rows: int) -> None:
-    """Refuse what cannot go on from a state, or is asked elsewhere than at rows and ends of series."""
+    """Raise if the model cannot continue from a state, or predicts elsewhere than at rows and ends of series."""
     if rows < 1:
         raise ValueError(f"piece_rows must be at least 1, or None; got {rows}.")
     if not isinstance(model, LFormer) or task.answer == "query":
         raise ValueError(
-            f"piece_rows={rows} is for an LFormer that answers per row or per series; got {type(model).__name__} with "
+            f"piece_rows={rows} is for an LFormer that predicts per row or per series; got {type(model).__name__} with "
             f'answer="{task.answer}".'
         )
-    model.init_state(1)  # says what is wrong with one that reads ahead
+    model.init_state(1)  # raises for a model that reads ahead
 
 
 def losses(model: LFormer, task: Task, batch: IrregularBatch, rows: int) -> Iterator[Tensor]:
-    """Losses of pieces of a batch, (), whose sum is the loss of the whole; take the gradients of each before the next.
+    """Losses of the pieces of a batch, (), which sum to its loss; take the gradients of each before the next.
 
-    The answers are those of whole series, as each piece goes on from the state after the one before. Gradients end
-    where a piece begins. A series is asked for in the piece in which it ends, so with answers per series nothing is
-    learned from its earlier pieces but what they are worth as a state.
+    Predictions are those for whole series, as each piece continues from the state after the previous one, but gradients
+    stop at the start of a piece. A series is predicted in the piece in which it ends, so with predictions per series,
+    earlier pieces only contribute through the state.
 
     Args:
-        model: causal.
-        task: what the loss is.
+        model: a causal model.
+        task: defines the loss.
         batch: on the device of the model.
-        rows: of a piece.
+        rows: rows per piece.
     """
     length, whole, state = batch.times.shape[1], task.weight(batch).clamp(min=1), None
     for start in range(0, max(length, 1), rows):
@@ -61,7 +61,7 @@ def gradients(
     rows: int,
     inside: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Tensor:
-    """The loss of a batch, (); its gradients, cut off between pieces, are added to those of the parameters.
+    """The loss of a batch, (); its gradients, truncated between pieces, are added to those of the parameters.
 
     `inside` is the context in which losses are computed, but not their gradients.
     """

@@ -1,4 +1,4 @@
-"""Where the series of a part lie during training: on the GPU, if they fit, or in the memory of the processor."""
+"""Where the series of a data set are stored during training: on the GPU, if they fit, or in CPU memory."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from lformer.parts import DealingPart, PanelPart, Part
 from lformer.resident import ResidentPart, resident_bytes
 from lformer.thinned import ThinnedPart, can_be_thinned
 
-_one_by_one = Lock()  # runs in other threads must not count on the same free memory
-SHARE = 0.25  # of the free memory of a GPU that one part may take; on its way there it takes twice as much
+_one_by_one = Lock()  # runs in other threads must not plan with the same free memory
+SHARE = 0.25  # share of free GPU memory that one data set may take; while it is copied, it takes twice as much
 
 
 def placed(part: Part, device: torch.device, drop_fraction: float = 0.0) -> Part | DealingPart:
-    """The part on the device, where its batches are then gathered, or the part itself.
+    """The data set on the device, where its batches are then gathered, or else unchanged.
 
-    It stays where it is on a device other than CUDA, if it is too large, and if its batches are not those of a plain
-    `PanelPart`: where observations are hidden, other ones in every epoch, series are no longer the rows that lie on the
-    device. Where they are dropped the rows lie there twice, as they are and as an epoch shows them.
+    It is left where it is on devices other than CUDA, if it is too large, and if it is not a plain `PanelPart`: if
+    observations are hidden differently in every epoch, series are no longer the rows stored on the device. If
+    observations are dropped, rows are stored twice: as they are, and as in the current epoch.
     """
     if not isinstance(part, PanelPart) or type(part) is not PanelPart or not len(part):
         return part
@@ -33,5 +33,5 @@ def placed(part: Part, device: torch.device, drop_fraction: float = 0.0) -> Part
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that are free on a CUDA device; none on others, which share the memory that a part lies in anyway."""
+    """Free bytes on a CUDA device; 0 on others, which share the memory that holds the data set anyway."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0

@@ -1,8 +1,8 @@
-"""Processes of this machine that work together for the one that started them.
+"""Start processes on this machine that work together.
 
-Each is `python -m lformer.train.worker`: started anew, so it imports neither the script nor the notebook that asks for
-it, which need no `if __name__ == "__main__"`. They meet over a file, without a port. What they have to say they append
-to files of lines of JSON. None outlives the process that started it, however that ends.
+Each is a new process `python -m lformer.train.worker`, which imports neither the calling script nor the notebook, so
+these need no `if __name__ == "__main__"`. The processes meet through a file, without a port, and report by appending
+lines of JSON to files. None outlives the process that started it, however that ends.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from typing import Any
 import torch
 
 Told = dict[str, Any]
-POLL = 0.05  # seconds between two looks at the processes
-GRACE = 5.0  # seconds in which the others may end, or say why they failed, once one has failed
-SHOWN = 2000  # characters of the output of a process that ended without a word
+POLL = 0.05  # seconds between checks of the processes
+GRACE = 5.0  # seconds in which the others may end, or report an error, after one has failed
+SHOWN = 2000  # characters shown of the output of a process that ended without an error message
 
 
 class LostProcessError(ChildProcessError):
-    """One of several processes ended without saying why."""
+    """One of several processes ended without reporting an error."""
 
 
 def run(folder: Path, count: int, hear: Callable[[Told], None]) -> None:
-    """Start `count` workers on what lies in the folder, wait until all have ended, and pass on what the first says.
+    """Start `count` workers on the work in a folder, wait for all, and pass on what the first one reports.
 
     Args:
-        folder: where `parcel.pack` has put the work; what is told and printed goes there too.
-        count: of the processes.
-        hear: called with each thing that the first process says.
+        folder: where `parcel.pack` has put the work; reports and output go there too.
+        count: number of processes.
+        hear: called with each report of the first process.
 
     Raises:
-        Exception: what the first process to fail has told of its error, as `hear` made of it; or a `LostProcessError`.
+        Exception: the error that the first failing process reported, as raised by `hear`; or a `LostProcessError`.
     """
     workers: list[subprocess.Popen[bytes]] = []
     ears = [_Ear(folder / f"told-{rank}") for rank in range(count)]
@@ -54,7 +54,7 @@ def run(folder: Path, count: int, hear: Callable[[Told], None]) -> None:
 
     try:
         for rank in range(count):
-            workers.append(_start(folder, rank, count))  # noqa: PERF401 (should one not start, the others are known)
+            workers.append(_start(folder, rank, count))  # noqa: PERF401 (if one does not start, the others are known)
         while any(worker.poll() is None for worker in workers) and not any(worker.poll() for worker in workers):
             time.sleep(POLL)
             listen()
@@ -66,7 +66,7 @@ def run(folder: Path, count: int, hear: Callable[[Told], None]) -> None:
     finally:
         for worker in workers:
             _end(worker)
-    # When one fails the others lose touch with it and fail for that reason, so theirs counts last.
+    # When one fails, the others lose the connection and fail as well, so their errors count last.
     own = [error for error in failed.values() if not error["echo"]]
     if own:
         hear({"error": min(own, key=lambda error: float(error["at"]))})
@@ -86,8 +86,8 @@ def _start(folder: Path, rank: int, count: int) -> subprocess.Popen[bytes]:
         "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads,
     }  # fmt: skip
     if loopback := {"linux": "lo", "darwin": "lo0"}.get(sys.platform):
-        environment.setdefault("GLOO_SOCKET_IFNAME", loopback)  # otherwise the name of the machine must have an address
-    # A group of its own: Ctrl-C in a terminal is for the process that started it, which then ends this one.
+        environment.setdefault("GLOO_SOCKET_IFNAME", loopback)  # otherwise the host name must resolve to an address
+    # In a session of its own: Ctrl-C in a terminal goes to the process that started it, which then ends this one.
     apart: dict[str, Any] = {"start_new_session": True}
     if sys.platform == "win32":
         apart = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
@@ -99,7 +99,7 @@ def _start(folder: Path, rank: int, count: int) -> subprocess.Popen[bytes]:
 
 
 def _end(worker: subprocess.Popen[bytes]) -> None:
-    """At once: what it writes to keep, it writes whole or not at all."""
+    """Kill at once: files that are to be kept are written atomically."""
     worker.kill()
     worker.wait()
     if worker.stdin is not None:
@@ -107,7 +107,7 @@ def _end(worker: subprocess.Popen[bytes]) -> None:
 
 
 class _Ear:
-    """Reads the lines that a process appends to a file, those that are complete."""
+    """Reads the complete lines that a process has appended to a file."""
 
     def __init__(self, file: Path) -> None:
         self.file, self.read, self.rest = file, 0, b""
@@ -128,7 +128,7 @@ def _output(folder: Path, rank: int) -> Path:
 
 
 def _lost(rank: int, count: int, code: int, folder: Path) -> str:
-    """What is known of a process that ended without a word."""
+    """What is known about a process that ended without reporting an error."""
     how = f"with exit code {code}"
     if code < 0:
         how = f"by {signal.Signals(-code).name}"

@@ -1,4 +1,4 @@
-"""Bars that say how far long work is: one line in a terminal, one element on the page of a notebook."""
+"""Progress bars for long computations: one line in a terminal, one element in a notebook."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any, Protocol, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-PERIOD = 0.2  # seconds between two pictures of a notebook's bar
+PERIOD = 0.2  # seconds between updates in a notebook
 
 
 class Bar(Protocol):
-    """How far a run is, inside a `with`."""
+    """The progress of a run, used in a `with` block."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -24,23 +24,23 @@ class Bar(Protocol):
     ) -> None: ...
 
     def step(self, loss: float, count: int = 1) -> None:
-        """One more step, and its loss; or several, and that of the last."""
+        """Report one more step with its loss; or several, with the loss of the last."""
 
     def validated(self, name: str, value: float) -> None:
-        """The metric that selects, after an epoch."""
+        """Report the metric that selects the epoch, after an epoch."""
 
 
-NewBar = Callable[[str, int, int], Bar]  # of what is trained on, how many steps, how many done before
+NewBar = Callable[[str, int, int], Bar]  # name of the data, total number of steps, steps already done
 
 
 class TrainingBar:
-    """One line for a whole run: steps, loss, validation metric, time left. Shown inside a `with`.
+    """A progress bar for a whole run: steps, loss, validation metric, remaining time. Use in a `with` block.
 
     Args:
-        name: what is trained on.
-        total: steps in all.
-        done: steps of an earlier process.
-        shown: False shows nothing.
+        name: name of the data.
+        total: total number of steps.
+        done: steps done by an earlier process.
+        shown: whether to show it at all.
     """
 
     def __init__(self, name: str, total: int, done: int = 0, shown: bool = True) -> None:
@@ -52,11 +52,11 @@ class TrainingBar:
         return self
 
     def step(self, loss: float, count: int = 1) -> None:
-        """One more step, and its loss; or several, and that of the last."""
+        """Report one more step with its loss; or several, with the loss of the last."""
         self.line.update(advance=count, loss=loss)
 
     def validated(self, name: str, value: float) -> None:
-        """The metric that selects, after an epoch."""
+        """Report the metric that selects the epoch, after an epoch."""
         self.line.update(validation=f"val {name} {value:.3g}")
 
     def __exit__(
@@ -72,7 +72,7 @@ class _Line(Protocol):
 
 
 class _Terminal:
-    """A line that is written over."""
+    """A line that is overwritten."""
 
     def __init__(self, name: str, total: int, done: int, shown: bool) -> None:
         self.progress = Progress(
@@ -92,7 +92,7 @@ class _Terminal:
 
 
 class Page:
-    """An element that is replaced a few times per second; rich itself shows nothing there without ipywidgets."""
+    """A notebook element that is updated a few times per second; rich itself shows nothing there without ipywidgets."""
 
     def __init__(self, name: str, total: int, done: int) -> None:
         self.name, self.total, self.done, self.first = name, total, done, done
@@ -120,7 +120,7 @@ class Page:
         self.handle.update(self._picture(), raw=True)
 
     def _picture(self) -> dict[str, str]:
-        """As a page and as text: in a notebook that is not trusted, only the text is shown."""
+        """As HTML and as text: a notebook that is not trusted shows only the text."""
         gone, steps = time.monotonic() - self.began, self.done - self.first
         whole = self.done >= self.total
         left = gone if whole else gone * (self.total - self.done) / steps if steps else math.nan

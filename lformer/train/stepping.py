@@ -1,4 +1,4 @@
-"""One training step: gradients, clipping, Adam and the averaging of weights, one after the other or as one graph."""
+"""One training step: gradients, clipping, Adam and averaging of weights, as separate operations or one CUDA graph."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from lformer.train.updating import DeviceUpdate, Update
 
 
 class TrainingStep:
-    """Called with this process's share of a batch and the number of the step: the loss of the whole batch, ().
+    """Called with this process's share of a batch and the step number, returns the loss of the whole batch, ().
 
-    A loss that is not a number moves no weight, neither in its step nor, on CUDA, in any later one: there nothing is
-    waited for, and it is seen some steps later.
+    A loss that is not finite changes no weights, neither in its own step nor, on CUDA, in later ones: there the loss is
+    not waited for, and is only checked some steps later.
 
     Args:
         model: on the device of `world`.
-        task: what the loss is.
-        world: the processes that share each batch. Only a process alone records its steps: others would have to
-            exchange their gradients within the recording.
-        config: how to train.
-        total: steps of the whole run.
+        task: defines the loss.
+        world: the processes that share each batch. Only a single process records its steps: several would have to
+            exchange gradients within the recording.
+        config: settings of the training.
+        total: total number of steps of the run.
     """
 
     def __init__(self, model: nn.Module, task: Task, world: World, config: TrainConfig, total: int) -> None:
@@ -60,6 +60,6 @@ class TrainingStep:
         return loss
 
     def clear(self) -> None:
-        """Let graphs and gradients go, which hold memory of the GPU."""
+        """Release CUDA graphs and gradients, which take GPU memory."""
         self.recorded = None
         self.gradients.clear()

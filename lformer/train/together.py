@@ -1,7 +1,7 @@
-"""A run by several processes that are started for it, on this machine: `TrainConfig(devices=2)`.
+"""Train in several processes that are started for the run on this machine: `TrainConfig(devices=2)`.
 
-The processes do what `torchrun` would have them do. What they say comes back here: the bar, epochs, warnings, errors
-and at last the weights.
+The processes do the same as under `torchrun`. Everything they report comes back here: progress, epochs, warnings,
+errors and finally the weights.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from lformer.train.progress import NewBar
 if TYPE_CHECKING:
     from lformer.train.config import TrainConfig
 
-WEIGHTS = "weights.pt"  # what the first process leaves
+WEIGHTS = "weights.pt"  # written by the first process
 
 
 def check_devices(devices: Any, device: str = "auto") -> None:
-    """Whether so many processes, each with a device of its own, can be started from here; if not, a ValueError."""
-    if isinstance(devices, bool) or not isinstance(devices, Integral) or int(devices) < 1:  # of numpy too
+    """Raise a ValueError if this many processes, each with its own device, cannot be started from here."""
+    if isinstance(devices, bool) or not isinstance(devices, Integral) or int(devices) < 1:  # also numpy integers
         raise ValueError(f"devices must be a whole number of at least 1; got {devices!r}.")
     if devices == 1:
         return
@@ -43,19 +43,19 @@ def check_devices(devices: Any, device: str = "auto") -> None:
     size = dist.get_world_size() if dist.is_initialized() else int(os.environ.get("WORLD_SIZE", "1"))
     if size > 1:
         raise ValueError(
-            f"devices={devices} starts processes of its own, and this is one of {size} that were started together, by "
-            "torchrun perhaps, and share the work as it is. Leave devices at 1."
+            f"devices={devices} starts its own processes, but this is one of {size} that were already started "
+            "together, for example by torchrun, and share the work. Leave devices at 1."
         )
     chosen = choose(device)
     if chosen.type == "mps":
-        raise ValueError(f'devices={devices} is for CPUs and CUDA; Apple\'s GPU is one. Set device="cpu" or devices=1.')
+        raise ValueError(f'devices={devices} is for CPUs and CUDA; Apple has one GPU. Set device="cpu" or devices=1.')
     if chosen.type != "cuda":
         return
     if torch.device("cuda" if device in ("auto", "gpu") else device).index is not None:
-        raise ValueError(f'devices={devices} takes the first {devices} GPUs, and device="{device}" names one.')
+        raise ValueError(f'devices={devices} takes the first {devices} GPUs, but device="{device}" names a single one.')
     if int(devices) > (count := torch.cuda.device_count()):
         raise ValueError(
-            f"devices={devices} needs a GPU for each, and PyTorch sees {count}. Set devices={count}, or "
+            f"devices={devices} needs a GPU for each, but PyTorch sees {count}. Set devices={count}, or "
             'device="cpu" for processes without one.'
         )
 
@@ -71,7 +71,7 @@ def fit_together(
     bar: NewBar,
     report: Callable[[dict[str, float]], None] | None,
 ) -> dict[str, Any]:
-    """As `fit` with `config.devices` processes of this machine; the fields of its `Result`."""
+    """Like `fit`, with `config.devices` processes on this machine; returns the fields of its `Result`."""
     check_devices(config.devices, config.device)
     with ExitStack() as stack:
         place = Path(stack.enter_context(TemporaryDirectory(prefix="lformer-", ignore_cleanup_errors=True)))
@@ -95,7 +95,7 @@ def fit_together(
 
 
 class _Ear:
-    """Shows, reports and raises what the first process says."""
+    """Shows, passes on and raises what the first process reports."""
 
     def __init__(self, stack: ExitStack, bar: NewBar, report: Callable[[dict[str, float]], None] | None) -> None:
         self._stack, self._new_bar, self._report = stack, bar, report
@@ -103,7 +103,7 @@ class _Ear:
         self.result: dict[str, Any] = {}
 
     def hear(self, told: processes.Told) -> None:
-        """One thing that it said."""
+        """Handle one report."""
         match told:
             case {"begin": about}:
                 self._bar = self._stack.enter_context(self._new_bar(about["name"], about["total"], about["done"]))
@@ -123,7 +123,7 @@ class _Ear:
                 raise self._error(about)
 
     def _error(self, about: dict[str, str]) -> Exception:
-        """What a process failed with, as it would have come from this one."""
+        """The error of a process, as if it had been raised in this one."""
         kind, words = about["kind"], about["words"]
         if kind in ("TimeLimitError", "DivergedError"):
             error: Exception = getattr(errors, kind)(words, self.history)
@@ -140,7 +140,7 @@ class _Ear:
 
 
 def _named(name: str, other: Any) -> Any:
-    """The exception or warning of Python that has this name and is made from words alone."""
+    """The built-in exception or warning with this name, if it can be created from a message alone."""
     found = getattr(builtins, name, None)
     plain = isinstance(found, type) and issubclass(found, Exception) and not issubclass(found, UnicodeError)
     return found if plain else other

@@ -1,6 +1,6 @@
-"""What a step does with its gradients: clip them, let Adam move the weights, average these.
+"""The update of a training step: clip the gradients, step with Adam, average the weights.
 
-A loss that is not a number moves nothing: the weights stay those that gave it, and the run that sees it can say why.
+A loss that is not finite changes nothing: the weights stay those that caused it, so the run can report why.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from torch import Tensor, nn
 from lformer.train.averaging import AveragedWeights
 from lformer.train.config import TrainConfig, rate_share
 
-OF_THE_DEVICE = ("lr", "fused", "foreach", "capturable")  # how Adam works here, whatever a checkpoint says
+OF_THE_DEVICE = ("lr", "fused", "foreach", "capturable")  # Adam settings that are not taken from a checkpoint
 
 
 class Update:
-    """Called with the loss of a step, after its gradients were given to the parameters.
+    """Called with the loss of a step, after the parameters have their gradients.
 
     Args:
         model: on its device.
-        config: how to train.
-        total: steps of the whole run.
+        config: settings of the training.
+        total: total number of steps of the run.
     """
 
     capturable = False
@@ -36,13 +36,13 @@ class Update:
         self.share = 0.0
 
     def begin(self, step: int) -> None:
-        """Set the learning rates, and the share of the new weights in the mean, of the step that comes next."""
+        """Set the learning rates and the averaging share of the next step."""
         for group, rate in zip(self.adam.param_groups, self.rates(step), strict=True):
             group["lr"] = rate
         self.share = self.averaged.share(step)
 
     def rates(self, step: int) -> list[float]:
-        """The learning rate of each group of parameters."""
+        """The learning rate of each parameter group."""
         slowed = rate_share(step, self.total, self.config)
         return [self.config.lr * group["rate"] * slowed for group in self.adam.param_groups]
 
@@ -57,26 +57,26 @@ class Update:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
 
     def state(self) -> dict[str, Any]:
-        """Of Adam, for a checkpoint that any device can go on from."""
+        """The state of Adam, for a checkpoint that can be loaded on any device."""
         state: dict[str, Any] = self.adam.state_dict()
         for group in state["param_groups"]:
             group["lr"] = float(group["lr"])
         return state
 
     def load(self, state: Mapping[str, Any], mean: Mapping[str, Tensor]) -> None:
-        """Go on from a checkpoint, of whatever device: Adam and the averaged weights."""
+        """Continue from a checkpoint of any device: Adam and the averaged weights."""
         ours = [{name: group[name] for name in OF_THE_DEVICE} for group in self.adam.param_groups]
         groups = [{**theirs, **mine} for theirs, mine in zip(state["param_groups"], ours, strict=True)]
         self.adam.load_state_dict({"state": state["state"], "param_groups": groups})
         for group, mine in zip(self.adam.param_groups, ours, strict=True):
-            group.update(mine)  # the very tensors, of which Adam has taken copies
+            group.update(mine)  # restore the original tensors, which Adam has copied
         self.averaged.load(mean)
 
 
 class DeviceUpdate(Update):
-    """The same without a look at any number: all that changes from step to step lies on the device.
+    """The same without reading any number: everything that changes from step to step is on the device.
 
-    The processor never waits, and the update can be recorded as part of a CUDA graph.
+    The CPU never waits, and the update can be recorded in a CUDA graph.
     """
 
     capturable = True
@@ -85,18 +85,18 @@ class DeviceUpdate(Update):
         super().__init__(model, config, total)
         device = next(model.parameters()).device
         self.pinned = device.type == "cuda"
-        # Rate of each group and share in the mean. The kernels on CUDA read rates in float32.
+        # Learning rate of each group, and averaging share. The CUDA kernels read learning rates in float32.
         dtype = torch.float32 if self.pinned else torch.float64
         self.numbers = torch.zeros(len(self.adam.param_groups) + 1, dtype=dtype, device=device)
         self.written_last: list[float] = []
         for group, rate in zip(self.adam.param_groups, self.numbers, strict=False):
             group["lr"] = rate
-        self.stopped = torch.zeros((), device=device)  # 1 from the first loss on that is not a number
-        self.adam.found_inf = self.stopped  # type: ignore[attr-defined]  # where it is 1, a fused Adam does nothing
+        self.stopped = torch.zeros((), device=device)  # 1 from the first loss that is not finite
+        self.adam.found_inf = self.stopped  # type: ignore[attr-defined]  # if it is 1, fused Adam does nothing
         self._begin_moments()
 
     def begin(self, step: int) -> None:
-        """As `Update`, by one small copy, and none if nothing has changed."""
+        """Like `Update`, with one small copy, or none if nothing has changed."""
         numbers = [*self.rates(step), self.averaged.share(step)]
         if numbers != self.written_last:
             self.written_last = numbers
@@ -115,12 +115,12 @@ class DeviceUpdate(Update):
         self._begin_moments()
 
     def written(self) -> list[Tensor]:
-        """All that a call writes."""
+        """All tensors that a call writes to."""
         moments = [tensor for state in self.adam.state.values() for tensor in state.values()]
         return [*self.model.parameters(), *moments, *self.averaged.mean.values(), self.stopped]
 
     def _begin_moments(self) -> None:
-        """What Adam would make in its first step: a recorded step finds everything where it stays."""
+        """Create the state that Adam would create in its first step, because recorded steps need fixed tensors."""
         for group in self.adam.param_groups:
             for parameter in group["params"]:
                 if parameter.requires_grad and parameter not in self.adam.state:
@@ -132,16 +132,17 @@ class DeviceUpdate(Update):
 
 
 def adam(model: nn.Module, config: TrainConfig, capturable: bool = False) -> torch.optim.Optimizer:
-    """Adam, or AdamW where weights decay; as one kernel where there is one."""
+    """Adam, or AdamW with weight decay; as a single fused kernel if available."""
     kind = torch.optim.AdamW if config.weight_decay else torch.optim.Adam
     fused = next(model.parameters()).device.type in ("cpu", "cuda")
     return kind(_groups(model, config.weight_decay), lr=config.lr, fused=fused, capturable=capturable)
 
 
 def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """All parameters, together where weight decay and `rate`, a share of the learning rate, are the same.
+    """The parameters, grouped by weight decay and by `rate`, their share of the learning rate.
 
-    Those apart that a module names as `undecayed`, as rates and steps are: 0 means nothing there.
+    Parameters that a module lists as `undecayed`, such as rates and steps, are separate: 0 has no special meaning for
+    them.
     """
     spared = {
         id(getattr(module, name)): float(getattr(module, "undecayed_rate", 1.0))

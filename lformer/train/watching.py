@@ -1,4 +1,4 @@
-"""The losses of an epoch, looked at as they arrive: a GPU is never waited for after a step, only far behind one."""
+"""The losses of an epoch, checked as they arrive from the GPU: the CPU waits only when it is many steps ahead."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from torch import Tensor
 
 from lformer.batch import Source
 
-AHEAD = 8  # steps that may be queued before the loss of the first of them is waited for
+AHEAD = 8  # number of steps that may be queued before waiting for the loss of the first
 
-Explosion = Callable[[float, int, Source], Exception]  # of a loss that is not a number: it, its step and its batch
+Explosion = Callable[[float, int, Source], Exception]  # from a loss that is not finite, its step and batch
 
 
 class _Sent(NamedTuple):
-    """A loss on its way to the processor."""
+    """A loss on its way to the CPU."""
 
-    value: Tensor  # (), to be read once it has arrived
+    value: Tensor  # (), may be read once it has arrived
     arrived: Callable[[], bool]
     wait: Callable[[], object]
     batch: Source
 
 
 class Losses:
-    """Those of the steps of an epoch, in their order.
+    """The losses of the steps of an epoch, in order.
 
     Args:
-        explosion: what is raised for the first that is not a number.
+        explosion: creates the error for the first loss that is not finite.
     """
 
     def __init__(self, explosion: Explosion) -> None:
         self.explosion = explosion
-        self.latest = math.nan  # of those that have arrived
+        self.latest = math.nan  # the latest that has arrived
         self._seen: list[Tensor] = []
         self._waiting: deque[_Sent] = deque()
 
     def add(self, loss: Tensor, batch: Source) -> None:
-        """Send off the loss of a step, (), which may be overwritten then; look at those that have arrived."""
+        """Send the loss of a step, (), which may be overwritten afterwards, and check those that have arrived."""
         self._waiting.append(sent(loss, batch))
         while self._waiting and (len(self._waiting) > AHEAD or self._waiting[0].arrived()):
             self._look()
 
     def mean(self) -> float:
-        """Over all steps, which are waited for; NaN if there are none."""
+        """Mean over all steps, which are waited for; NaN if there are none."""
         while self._waiting:
             self._look()
         return float(torch.stack(self._seen).mean()) if self._seen else math.nan
@@ -61,9 +61,9 @@ class Losses:
 
 
 def sent(loss: Tensor, batch: Source) -> _Sent:
-    """A loss on its way: from CUDA behind the work that is queued there, elsewhere it is here at once."""
+    """A loss on its way: from CUDA it arrives after the queued work, elsewhere it is there at once."""
     if loss.device.type != "cuda":
         return _Sent(loss, lambda: True, lambda: None, batch)
-    value = loss.to("cpu", non_blocking=True)  # into pinned memory, which alone need not be waited for
+    value = loss.to("cpu", non_blocking=True)  # into pinned memory, the only kind that allows asynchronous copies
     event = torch.cuda.current_stream(loss.device).record_event()
     return _Sent(value, event.query, event.synchronize, batch)

@@ -1,7 +1,7 @@
 """One of several processes that train a model together: `python -m lformer.train.worker FOLDER RANK SIZE`.
 
-Whoever started it keeps its standard input open: when that ends, the other process is gone, killed perhaps, and so is
-this one a moment later.
+The process that started it keeps its standard input open: when that is closed, because the other process has ended or
+was killed, this one ends too.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from lformer.train.distributed import meet
 from lformer.train.loop import fit
 from lformer.train.together import WEIGHTS
 
-PERIOD = 0.2  # seconds between two words on how far it is
+PERIOD = 0.2  # seconds between progress reports
 
 
 def main(folder: Path, rank: int, size: int) -> None:
-    """Take part in the run that lies in the folder; the first process tells what comes of it."""
+    """Take part in the run in the folder; the first process reports its progress and result."""
     threading.Thread(target=_end_with_input, args=(folder, rank), daemon=True).start()
     voice = _Voice(folder / f"told-{rank}")
     try:
@@ -40,8 +40,8 @@ def main(folder: Path, rank: int, size: int) -> None:
     except BaseException as error:
         told = {"kind": type(error).__name__, "words": str(error), "trace": traceback.format_exc()}
         voice.say(error={**told, "echo": _of_the_others(error), "at": time.time()})
-        os._exit(1)  # without a farewell to the others, for whom it might wait
-    # All is said and written. At an ordinary end threads of the group may outlive what they belong to, which aborts.
+        os._exit(1)  # without cleaning up, which might wait for the others
+    # Everything is written. On a regular exit, threads of the group may outlive their objects and abort the process.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -64,12 +64,12 @@ def _work(folder: Path, rank: int, size: int, voice: _Voice) -> None:
 
 
 def _of_the_others(error: BaseException) -> bool:
-    """Whether an error says no more than that another process is gone."""
+    """Whether an error only means that another process is gone."""
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error).lower())
 
 
 class _Voice:
-    """Appends lines to the file that the process which started this one reads."""
+    """Appends lines to the file that the parent process reads."""
 
     def __init__(self, file: Path) -> None:
         self._stream = file.open("a", encoding="utf-8")
@@ -80,7 +80,7 @@ class _Voice:
 
 
 class _ToldBar:
-    """How far training is, told to whoever shows it."""
+    """Reports the progress of training to the parent process."""
 
     def __init__(self, voice: _Voice, name: str, total: int, done: int) -> None:
         self._voice, self._begin = voice, {"name": name, "total": total, "done": done}
@@ -91,13 +91,13 @@ class _ToldBar:
         return self
 
     def step(self, loss: float, count: int = 1) -> None:
-        """One more step, and its loss."""
+        """Report one more step with its loss."""
         self._steps += count
         if time.monotonic() - self._last >= PERIOD:
             self._tell(loss)
 
     def validated(self, name: str, value: float) -> None:
-        """The metric that selects, after an epoch."""
+        """Report the metric that selects the epoch, after an epoch."""
         self._voice.say(validated=[name, value])
 
     def _tell(self, loss: float) -> None:
@@ -111,7 +111,7 @@ class _ToldBar:
 
 
 def _end_with_input(folder: Path, rank: int) -> None:
-    """Wait in a thread for the input to end, and end this process then; the folder has no other owner left."""
+    """Wait in a thread until standard input is closed, then delete the folder, now without owner, and exit."""
     while os.read(0, 1):
         pass
     if rank == 0:

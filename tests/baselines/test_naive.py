@@ -486,5 +486,5 @@ def test_data_of_another_kind_are_refused(name: str) -> None:
         model.fit(Batched(replace(batch, targets=batch.targets[..., 0])), task_of("step"))
     with pytest.raises(ValueError, match=r"built for rows of shape \(3,\); got \(2,\)"):
         model.fit(Batched(replace(batch, values=batch.values[..., :2])), task_of("step"))
-    with pytest.raises(ValueError, match="asks at query_times"):
+    with pytest.raises(ValueError, match="has query_times"):
         model(whole(arrays("query")))

@@ -70,7 +70,7 @@ def answers(model: Any, X: Any) -> list[Any]:
         dated = isinstance(X, Panel) and X.origin.dtype.kind == "M"
         asked = np.array([np.datetime64("2024-03-09"), np.datetime64("2024-03-01T12:00")]) if dated else [40.0, 12.5]
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".* further ahead than training looked")
+            warnings.filterwarnings("ignore", ".* further ahead than any in training")
             return [*model.predict(X, asked), np.array(model.score(X))]
     proba = [*model.predict_proba(X)] if hasattr(model, "predict_proba") else []
     return [*model.predict(X), *proba]

@@ -123,7 +123,7 @@ def test_a_stream_says_what_predict_says(kind: Any, zone: str | None) -> None:
     wrong = pd.Timestamp("2024-06-01") if zone else pd.Timestamp("2024-06-01", tz="UTC")
     with pytest.raises(ValueError, match=r"the stamps, such as .*, (have no|are in the) time zone"):
         model.stream().update(wrong, [1.0, 2.0])
-    with pytest.raises(ValueError, match=r"must be dates, as the model knows days and hours"):
+    with pytest.raises(ValueError, match=r"must be dates, because the model was trained with calendar features"):
         model.stream().update(pd.Timedelta(hours=3), [1.0, 2.0])
 
 
@@ -157,7 +157,9 @@ def test_zones_that_do_not_go_together_are_refused_in_words() -> None:
     with pytest.raises(ValueError, match=r"query_times of series 0 are in the time zone UTC"):
         model.predict(naive, pd.DatetimeIndex(["2024-05-01"], tz="UTC"))
     lasting = Panel.from_list([(t - t[0], v) for t, v in naive], channels=naive.channels, unit="h")
-    with pytest.raises(ValueError, match=r"the times of X must be dates, as the model knows days and hours"):
+    with pytest.raises(
+        ValueError, match=r"the times of X must be dates, because the model was trained with calendar features"
+    ):
         model.predict(lasting, [np.timedelta64(900, "h")])
     off = fit(LFormerForecaster, aware, calendar=False)  # instants are enough, but these are none
     with pytest.raises(ValueError, match=r"query_times of series 0 have no time zone, but the times of X are in the"):

@@ -144,7 +144,7 @@ def test_what_is_wrong_with_the_set_is_named(name: str) -> None:
 def test_a_set_with_nothing_to_hide_is_refused(kind: Any) -> None:
     V = Panel.from_list([([1.0], [[1.0, 2.0]])], channels=["k", "na"])
     X = replace(records(), static=None)
-    with pytest.raises(ValueError, match="eval_set: none of its series has rows to hide"):
+    with pytest.raises(ValueError, match="eval_set: none of its series has rows that can be hidden"):
         kind(**SMALL).fit(X, eval_set=V)
 
 

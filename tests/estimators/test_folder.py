@@ -69,7 +69,7 @@ def _weights(place: Path) -> str:
 
 def test_other_files_are_never_deleted(old: LFormerClassifier, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"holds other things than a model \(notes.txt\)"):
+    with pytest.raises(ValueError, match=r"contains files that do not belong to a model \(notes.txt\)"):
         old.save(tmp_path)
     with pytest.raises(ValueError, match=r"notes.txt is a file"):
         old.save(tmp_path / "notes.txt")
@@ -78,14 +78,14 @@ def test_other_files_are_never_deleted(old: LFormerClassifier, tmp_path: Path) -
     old.save(tmp_path / "empty")
     assert load(tmp_path / "empty").width == SMALL["width"]
     (tmp_path / "strange/model.safetensors").mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"holds other things than a model \(model.safetensors\)"):
+    with pytest.raises(ValueError, match=r"contains files that do not belong to a model \(model.safetensors\)"):
         old.save(tmp_path / "strange")
 
 
 @pytest.mark.parametrize("name", ["model-0.safetensors", "Model.safetensors", "estimator.json.bak", "x.part", "a.json"])
 def test_only_names_of_ours_are_ours(saved: Path, old: LFormerClassifier, name: str) -> None:
     (saved / name).touch()
-    with pytest.raises(ValueError, match="holds other things than a model"):
+    with pytest.raises(ValueError, match="contains files that do not belong to a model"):
         old.save(saved)
     assert load(saved).width == SMALL["width"]
 

@@ -79,7 +79,7 @@ def test_sines_are_interpolated() -> None:
     assert -model.baseline_score([(t, v) for t, v in seen if v is known]) <= jump + 1e-6
 
 
-@pytest.mark.filterwarnings("ignore:1 of 40 series are asked further ahead than training looked")
+@pytest.mark.filterwarnings("ignore:1 of 40 series have queries further ahead than any in training")
 def test_trends_are_forecast() -> None:
     model = LFormerForecaster(**SMALL, horizon=3.0, max_epochs=15, extrapolate="warn").fit(trends())
     unseen = trends(40, seed=1)
@@ -226,7 +226,7 @@ def test_copies_of_a_series_are_not_split() -> None:
         (None, "query_times is missing"),
         ([[12.0], [13.0]], "one array for each of the 10 series; got 2 arrays"),
         ([12.0, np.nan], "query_times of series 0 must be .* finite"),
-        ([5.0, 12.0], r"times after the last row; series 0 has one at 8\.63\d+ and is asked at 5\."),
+        ([5.0, 12.0], r"times after the last row; series 0 has a row at 8\.63\d+ and a query at 5\."),
     ],
 )
 def test_bad_queries_get_a_clear_answer(asked: Any, says: str) -> None:
@@ -327,7 +327,7 @@ def test_forecasts_past_what_was_trained_are_refused_or_warned_of(horizon: float
     assert np.isfinite(np.concatenate(model.predict(X, edge))).all()
     edge[4], edge[7] = [ends[4] + 0.5, ends[4] + 2 * model.reach_], [ends[7] + 3 * model.reach_]
     trained, asked = f"{model.reach_:.6g}", f"{3 * model.reach_:.6g}"
-    says = rf"2 of 10 series are asked further .* up to {trained} after .*; series 7 is asked {asked} "
+    says = rf"2 of 10 series have queries further .* up to {trained} after .*; series 7 has one {asked} "
     with pytest.raises(ValueError, match=says + r'after its own\. Fit with a longer horizon, or .*extrapolate="warn"'):
         model.predict(X, edge)
     with pytest.warns(ExtrapolationWarning, match=says):
@@ -344,6 +344,6 @@ def test_a_span_of_the_calendar_is_told_in_days_too_and_the_reach_is_saved(tmp_p
     assert again.reach_ == model.reach_ >= 2 * 86400
     assert len(again.predict(X, [t[-1:] + pd.Timedelta("47h") for t, _ in X])) == 4
     with pytest.raises(
-        ValueError, match=r"up to \d+ s \(2\.\d+ days\) after .* is asked 1\.89\d*e\+08 s \(21\d\d days\)"
+        ValueError, match=r"up to \d+ s \(2\.\d+ days\) after .* has one 1\.89\d*e\+08 s \(21\d\d days\)"
     ):
         again.predict(X, pd.DatetimeIndex(["2030-01-01"]))

@@ -114,7 +114,7 @@ def test_with_a_set_of_ones_own_all_train(parts: Any) -> None:
     [
         (["ann"] * 24, "24 series of 1 groups cannot be divided by group"),
         (["ann"] * 20, r"groups must have one entry for each of the 24 series; got shape \(20,\)"),
-        ([None, *["ann", "bob"] * 11, "cid"], "that of series 0 is missing"),
+        ([None, *["ann", "bob"] * 11, "cid"], "series 0 has none"),
     ],
 )
 def test_groups_that_cannot_be(groups: Any, message: str) -> None:

@@ -121,6 +121,8 @@ def test_another_class_and_a_mistyped_folder_are_named(tmp_path: Path, hub: Clie
     with pytest.raises(ValueError, match=r"holds a LFormerClassifier, not a LFormerRegressor\. Load it with LFormerCl"):
         LFormerRegressor.from_pretrained(tmp_path / "m")
     for place in ("models/ward/early", "./early", "early", tmp_path / "n"):
-        with pytest.raises(FileNotFoundError, match=r'is no folder, nor a repository of the Hub, .* "owner/name"'):
+        with pytest.raises(
+            FileNotFoundError, match=r'is neither a folder nor a repository of the Hub, .* "owner/name"'
+        ):
             LFormerClassifier.from_pretrained(place)
     assert hub.calls == []

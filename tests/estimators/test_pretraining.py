@@ -179,11 +179,11 @@ def test_a_clone_keeps_it_and_a_saved_model_does_without(start: LFormerPretraine
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"width": 16}, "the pretrained model has width=8, and 16 is asked for"),
-        ({"depth": 2}, "has depth=1, and 2"),
-        ({"heads": 4}, "has heads=2, and 4"),
-        ({"neighbours": 0}, "has neighbours=4, and 0"),
-        ({"streaming": True}, "has streaming=False, and True"),
+        ({"width": 16}, "the pretrained model has width=8, but this estimator has 16"),
+        ({"depth": 2}, "has depth=1, but this estimator has 2"),
+        ({"heads": 4}, "has heads=2, but this estimator has 4"),
+        ({"neighbours": 0}, "has neighbours=4, but this estimator has 0"),
+        ({"streaming": True}, "has streaming=False, but this estimator has True"),
     ],
 )
 def test_other_sizes_are_refused(start: LFormerPretrainer, change: dict[str, Any], says: str) -> None:

@@ -185,7 +185,7 @@ def test_values_between_and_after_the_rows_are_those_of_predict_on_the_series_so
     later = np.timedelta64(7, "m") if dated else 0.12
     for i in (0, 1, 2):
         stream = model.stream(covariates(X, i))
-        with pytest.raises(ValueError, match="had no row yet"):
+        with pytest.raises(ValueError, match="has had no row yet"):
             stream.predict_at(X[i][0][0])
         for n, (time, values) in enumerate(zip(*X[i], strict=True)):
             rows = stream.rows
@@ -197,7 +197,7 @@ def test_values_between_and_after_the_rows_are_those_of_predict_on_the_series_so
 
 
 def test_a_pretrainer_says_that_it_has_no_answers() -> None:
-    with pytest.raises(ValueError, match="LFormerPretrainer gives no answers of its own: fit an estimator from it"):
+    with pytest.raises(ValueError, match="LFormerPretrainer makes no predictions: fit an estimator from it"):
         pretrain(records(), streaming=True, **SMALL).stream()
 
 

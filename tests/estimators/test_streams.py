@@ -97,9 +97,9 @@ def test_values_at_any_later_moment_are_those_of_predict(kind: Any) -> None:
 def test_a_forecast_looks_ahead_as_far_as_training_did() -> None:
     streams = fitted(LFormerForecaster, streaming=True, horizon=1.0, extrapolate="error").streams()
     streams.update(["a", "b"], [0.0, 4.0], [[1.0, 2.0], [NAN, 1.0]], static={"age": [50, 60], "site": ["north", "süd"]})
-    with pytest.raises(ValueError, match=r"a forecast is for times after the last row; series 'b' has one at 0"):
+    with pytest.raises(ValueError, match=r"forecasts are for times after the last row; series 'b' has a row at 0"):
         streams.predict_at(["a", "b"], 4.0)
-    with pytest.raises(ValueError, match=r"1 of 2 series are asked further ahead than training looked"):
+    with pytest.raises(ValueError, match=r"1 of 2 series have queries further ahead than any in training"):
         streams.predict_at(["a", "b"], [0.5, 90.0])
 
 
@@ -137,7 +137,7 @@ def test_asked_between_rows_it_answers_as_for_an_empty_row(kind: Any) -> None:
     assert np.allclose(streams.predict_at(X.ids, ends + 0.7), wanted, rtol=1e-5, atol=1e-5)
     assert np.array_equal(streams.predict_at(X.ids, ends), last)
     assert streams.rows().tolist() == X.lengths.tolist()
-    with pytest.raises(ValueError, match=rf"answers at the rows that come in.*lies before .*\(series '{X.ids[0]}'\)"):
+    with pytest.raises(ValueError, match=rf"predicts for incoming rows.*lies before .*\(series '{X.ids[0]}'\)"):
         streams.predict_at(X.ids, ends - 0.01)
     with pytest.raises(KeyError, match="series 'nobody' had no row yet"):
         streams.predict_at(["nobody"], 1.0)
@@ -298,8 +298,8 @@ def test_room_is_reused_and_grows_with_the_series_alone(model: Any) -> None:
 @pytest.mark.parametrize(
     ("ids", "times", "values", "says"),
     [
-        ([1.5], [1.0], [[1.0, 2.0]], r"ids must be texts or whole numbers.*got 1\.5"),
-        ([None], [1.0], [[1.0, 2.0]], "ids must be texts or whole numbers"),
+        ([1.5], [1.0], [[1.0, 2.0]], r"ids must be strings or integers.*got 1\.5"),
+        ([None], [1.0], [[1.0, 2.0]], "ids must be strings or integers"),
         (["a", "b"], [1.0], [[1.0, 2.0]] * 2, "times must be one stamp for each of 2 rows"),
         (["a", "b"], [1.0, NAN], [[1.0, 2.0]] * 2, r"time must be one finite stamp; got nan \(series 'b'\)"),
         (["a", "b"], [1.0, 2.0], [[1.0, 2.0], [1.0, np.inf]], r"values must be 2 finite.*\(series 'b'\)"),

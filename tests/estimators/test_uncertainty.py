@@ -105,7 +105,7 @@ def over_series(inside: np.ndarray, owner: np.ndarray) -> float:
 CASES = [(kind, None) for kind in SETS] + [(kind, u) for kind in NUMBERS for u in (None, "gaussian", "quantiles")]
 
 
-@pytest.mark.filterwarnings("ignore:.* further ahead than training looked")
+@pytest.mark.filterwarnings("ignore:.* further ahead than any in training")
 @pytest.mark.parametrize(("kind", "uncertainty"), CASES)
 def test_coverage_on_series_that_calibration_did_not_see(kind: Any, uncertainty: str | None) -> None:
     """200 series calibrate, 200 others are asked; bounds that the count of one draw exceeds once in a million."""
@@ -148,7 +148,7 @@ def test_quantiles_do_not_cross_and_the_median_is_the_answer(kind: Any) -> None:
     for uncertainty in ("gaussian", "quantiles"):
         model = fitted(kind, X, uncertainty=uncertainty, members=2)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".* further ahead than training looked")
+            warnings.filterwarnings("ignore", ".* further ahead than any in training")
             told, point = model.predict_quantiles(X, *when, q=q), model.predict(X, *when)
             median = model.predict_quantiles(X, *when, q=0.5)
         for one, answer, middle in zip(told, point, median, strict=True):
@@ -229,7 +229,7 @@ def test_order_and_size_of_batches_change_nothing() -> None:
         when = ([12.0, 40.0],) if kind in RECORDS else ()
         model = fitted(kind, X, uncertainty="quantiles", calibration_fraction=0.6)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".* further ahead than training looked")
+            warnings.filterwarnings("ignore", ".* further ahead than any in training")
             told = model.predict_interval(X, *when, coverage=0.6)
             mixed = model.predict_interval(X[order], *when, coverage=0.6)
             single = clone(model).set_params(batch_size=3)
@@ -260,7 +260,7 @@ def told(model: Any, X: Panel) -> list[Any]:
     if isinstance(model, LFormerClassifier | LFormerPointClassifier):
         return [*model.predict_set(X, 0.6), *model.predict_set(X, 0.6, by_class=True)]
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".* further ahead than training looked")
+        warnings.filterwarnings("ignore", ".* further ahead than any in training")
         when = ([12.0, 40.0],) if type(model) in RECORDS else ()
         quantiles = [] if model.uncertainty is None else [*model.predict_quantiles(X, *when)]
         return [*model.predict_interval(X, *when, coverage=0.6), *quantiles]
@@ -285,7 +285,9 @@ def test_a_calibration_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"in 2 tensors; calibration\.counts must be absent"):
         load(tmp_path / "m")
     model.calibration_.thresholds[0, 0, 5] = np.nan
-    with pytest.raises(ValueError, match=r"thresholds of its calibration are negative, or do not rise.*Calibrate it"):
+    with pytest.raises(
+        ValueError, match=r"thresholds of its calibration are negative, or do not increase.*Calibrate it"
+    ):
         model.save(tmp_path / "m")
     found = json.loads((tmp_path / "m" / "estimator.json").read_text())
     assert "thresholds" not in json.dumps(found)  # infinite ones are no JSON; they are among the weights
@@ -316,7 +318,7 @@ def test_what_is_missing_is_said() -> None:
     with pytest.raises(ValueError, match=r"coverage 0\.9 needs at least 9 calibration series .* output 0 \(8\)"):
         few.predict_interval(X, 0.9)
     assert few.predict_interval(X, 0.88).shape == (30, 2, 2)
-    with pytest.raises(ValueError, match="y must have 2 numbers for each answer; got 1"):
+    with pytest.raises(ValueError, match="y must have 2 numbers for each prediction; got 1"):
         model.calibrate(X, np.zeros(30))
     with pytest.raises(ValueError, match="groups must have one entry for each of the 30 series"):
         model.calibrate(X, targets(LFormerRegressor, X), groups=[1, 2])
@@ -409,7 +411,7 @@ def test_forecasts_are_calibrated_as_they_are_asked() -> None:
     )
     times, values = [t[t >= cut] for t, _ in series], [x[t >= cut] for t, x in series]
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".* further ahead than training looked")
+        warnings.filterwarnings("ignore", ".* further ahead than any in training")
         model.calibrate(known, values, times)
         told = np.concatenate(model.predict_interval(known, times, coverage=0.7))
     truth = np.concatenate(values)
@@ -418,7 +420,7 @@ def test_forecasts_are_calibrated_as_they_are_asked() -> None:
     first = ~np.isnan(truth[:, 0])
     share = np.bincount(owner[first], inside[first, 0]) / np.maximum(np.bincount(owner[first]), 1)
     assert share[np.bincount(owner[first]) > 0].mean() >= 0.7  # the series of the calibration itself
-    with pytest.raises(ValueError, match="y and query_times go together"):
+    with pytest.raises(ValueError, match="y holds the values at query_times: give both, or neither"):
         model.calibrate(known, values)
     with pytest.raises(ValueError, match=r"y must have values for each of the .* series; got 1"):
         model.calibrate(known, values[:1], times)

@@ -76,7 +76,7 @@ def test_the_example_of_a_model_that_is_asked_runs_without_torch(exported: Calla
     assert {port["name"] for port in about["graphs"]["ask"]["state"]} <= {
         port["name"] for port in about["graphs"]["step"]["state"]
     }
-    assert "between `low` and `high` with the probability `coverage`" in (folder / "README.md").read_text()
+    assert "between `low` and `high` with probability at least `coverage`" in (folder / "README.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["stream", "points", "calibrated forecaster"])
@@ -154,7 +154,7 @@ def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path: Path) -> N
     (folder / "run.py").write_text("changed")
     assert "changed" not in (model.export(folder, "pt2") / "run.py").read_text()
     (folder / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"holds other things than an export \(notes.txt\)"):
+    with pytest.raises(ValueError, match=r"contains files that do not belong to an export \(notes.txt\)"):
         model.export(folder, "pt2")
     assert (folder / "notes.txt").read_text() == "mine"
     assert [entry.name for entry in folder.parent.iterdir()] == ["model"]  # nothing half-written is left
@@ -167,7 +167,7 @@ def test_what_cannot_be_exported_is_refused_in_words(tmp_path: Path) -> None:
         fitted("points").export(tmp_path / "model", "tflite")
     model = LFormerClassifier(members=1, **SMALL).fit(X, np.arange(len(X)) % 2)
     model.classes_ = np.arange(3)
-    with pytest.raises(ValueError, match="puts out 2 numbers where LFormerClassifier answers with 3"):
+    with pytest.raises(ValueError, match="has 2 outputs where LFormerClassifier needs 3"):
         model.export(tmp_path / "model")
     model.classes_ = np.arange(2)
     model.model_.mixers[0].channel_mixer = torch.nn.Identity()

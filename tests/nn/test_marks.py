@@ -192,7 +192,7 @@ def test_a_batch_without_the_marks_of_the_model_is_refused() -> None:
     [
         ({"marks": -1}, "marks must be at least 0"),
         ({"marks": 3, "embedder": "frames"}, "marks must be at least 0, and 0 with"),
-        ({"series_scale": True, "outputs": 3}, "must answer per step or query"),
+        ({"series_scale": True, "outputs": 3}, "must predict per step or query"),
         ({"series_scale": True, "answer": "step"}, "as many outputs as inputs"),
         (
             {"series_scale": True, "answer": "step", "outputs": 3, "causal": True, "gate_norm": "prefix"},

@@ -275,7 +275,7 @@ def test_a_batch_with_other_channels_or_covariates_is_refused() -> None:
     [
         ({"rows": "all"}, "rows must be one of"),
         ({"persistence": "latest"}, "as many outputs as inputs"),
-        ({"persistence": "latest", "outputs": 3}, "must answer per step or query"),
+        ({"persistence": "latest", "outputs": 3}, "must predict per step or query"),
         (
             {"persistence": "line", "outputs": 3, "answer": "step", "causal": True, "gate_norm": "prefix"},
             'Use "latest"',

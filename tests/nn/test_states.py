@@ -58,7 +58,7 @@ def test_a_question_to_a_state_is_one_to_the_series_and_changes_nothing(choices:
 
 def test_a_step_of_a_model_that_is_asked_elsewhere_says_what_to_call() -> None:
     model = build()
-    with pytest.raises(RuntimeError, match="Use advance, and ask where an answer is wanted"):
+    with pytest.raises(RuntimeError, match=r"predicts at query times\. Use advance, then ask"):
         model.step(torch.zeros(1, 3).double(), torch.zeros(1).double(), model.init_state(1), torch.zeros(1, 2).double())
 
 

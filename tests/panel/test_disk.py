@@ -160,7 +160,7 @@ def test_wrong_requests(tmp_path: Path) -> None:
     dated.to_parquet(folder / "9.parquet")
     with pytest.raises(ValueError, match=r"9.parquet: stamps of all files must be of one type"):
         Panel.from_parquet(folder, tmp_path / "panel", id="who", time="when", channel="lab", value="x")
-    with pytest.raises(FileExistsError, match="is there already"):
+    with pytest.raises(FileExistsError, match="already exists"):
         Panel.from_parquet(folder, folder, id="who", time="when", channel="lab", value="x")
 
 
@@ -189,7 +189,7 @@ def test_what_is_saved_is_opened_without_being_read(tmp_path: Path) -> None:
         strict=True,
     ):
         assert (ours is None and theirs is None) or bool((ours == theirs).all())
-    with pytest.raises(FileExistsError, match="is there already"):
+    with pytest.raises(FileExistsError, match="already exists"):
         panel.save(tmp_path / "whole")
 
 
@@ -217,7 +217,7 @@ def test_a_damaged_folder_is_refused(damage: str, tmp_path: Path) -> None:
         disk.sealed.write_json(description, about)
     else:
         description.unlink()
-        with pytest.raises(ValueError, match=r"no panel, or only a part of one: it has no panel.json"):
+        with pytest.raises(ValueError, match=r"not a panel, or not a complete one: it has no panel.json"):
             Panel.open(tmp_path / "panel")
         return
     with pytest.raises(DamagedError, match="is damaged"):

@@ -132,7 +132,7 @@ def test_channels_may_be_listed() -> None:
     same_panel(long(numbered.to_long(), channels=numbered.channels), numbered)
     with pytest.raises(ValueError, match=r"channels \['x'\] are not among the ones listed: \['y', 'q'\]"):
         long(small(), channels=["y", "q"])
-    with pytest.raises(ValueError, match=r"different names; twice: \['x'\]"):
+    with pytest.raises(ValueError, match=r"different names; duplicates: \['x'\]"):
         long(small(), channels=["x", "x", "y"])
 
 

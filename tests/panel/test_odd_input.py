@@ -142,7 +142,7 @@ def test_names_of_channels_are_a_list() -> None:
             make("na")  # a name, not two
         with pytest.raises(TypeError, match="channels must be a list of names; got 2"):
             make(2)
-        with pytest.raises(ValueError, match=r"different names; twice: \['n'\]"):
+        with pytest.raises(ValueError, match=r"different names; duplicates: \['n'\]"):
             make(["n", "n"])
 
 

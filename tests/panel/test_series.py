@@ -77,7 +77,7 @@ def test_static_covariates_go_by_id() -> None:
     assert pickle.loads(pickle.dumps(panel[1:])).static["age"].tolist() == [40]
     with pytest.raises(ValueError, match=r"static has no row for 1 of 2 ids, among them \['b'\]; index it by id"):
         long(small(), static=static.drop("b"))
-    with pytest.raises(ValueError, match=r"static must have one row per id; twice: \['a'\]"):
+    with pytest.raises(ValueError, match=r"static must have one row per id; duplicates: \['a'\]"):
         long(small(), static=pd.concat([static, static.loc[["a"]]]))
     with pytest.raises(TypeError, match=r"static must be a DataFrame of pandas or polars, .*; got dict"):
         long(small(), static={"a": 1, "b": 2})
@@ -98,7 +98,7 @@ def test_a_target_is_aligned_by_id_and_never_by_position() -> None:
         panel.align({"a": 1}, name="y")
     with pytest.raises(ValueError, match=r"target has no entry for 2 of 2 ids, among them \['a', 'b'\]"):
         panel.align(pd.Series([1, 0]))
-    with pytest.raises(ValueError, match=r"one entry per id; twice: \['a'\]"):
+    with pytest.raises(ValueError, match=r"one entry per id; duplicates: \['a'\]"):
         panel.align(pd.Series([1, 0, 2], index=["a", "b", "a"]))
     with pytest.raises(ValueError, match=r"one entry for each of the 2 series; got shape \(3,\)"):
         panel.align([1, 2, 3])

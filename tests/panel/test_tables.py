@@ -314,7 +314,7 @@ def test_targets_have_a_column_of_ids(make: str) -> None:
         (pa.table({"y": [1, 2]}), "target is aligned by id, so it needs a column 'id'"),
         (pa.table({"id": ["a", "b"]}), "target is aligned by id, so it needs a column 'id' .* and at least one other"),
         (pa.table({"id": ["a", "c"], "y": [1, 2]}), r"target has no entry for 1 of 2 ids, among them \['b'\]"),
-        (pa.table({"id": ["a", "a"], "y": [1, 2]}), r"target must have one entry per id; twice: \['a'\]"),
+        (pa.table({"id": ["a", "a"], "y": [1, 2]}), r"target must have one entry per id; duplicates: \['a'\]"),
     ):
         with pytest.raises(ValueError, match=message):
             panel.align(MAKERS[make](table))

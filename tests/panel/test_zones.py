@@ -42,7 +42,7 @@ def test_a_column_of_arrow_names_its_zone() -> None:
 def test_a_zone_without_a_name_is_said_to_count_as_utc() -> None:
     tz = pytest.importorskip("dateutil.tz")
     assert zone_of(pd.DatetimeIndex(["2024-03-30"]).tz_localize(tz.gettz("Europe/Berlin"))) == "Europe/Berlin"
-    with pytest.warns(UserWarning, match=r"tzstr.* has no name that can be kept, so hours and days are those of UTC"):
+    with pytest.warns(UserWarning, match=r"tzstr.* has no name that can be stored, so hours and days are in UTC"):
         assert name_of(tz.tzstr("EST5EDT")) == "UTC"
 
 

@@ -146,7 +146,7 @@ def test_whichever_is_there_is_found(tmp_path: Path, name: str) -> None:
     found = checkpoint.load(tmp_path, "r")
     assert found is not None
     assert found["epoch"] == 4
-    with pytest.raises(ValueError, match=rf"{name} is of another run"):
+    with pytest.raises(ValueError, match=rf"{name} belongs to another run"):
         checkpoint.load(tmp_path, "another")
 
 
@@ -368,5 +368,5 @@ def test_a_packed_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -> No
         stream.write(packed.getvalue())
 
     sealed.write_blob(tmp_path / "last.ckpt", fill)
-    with pytest.raises(DamagedError, match="it is packed, as no checkpoint is"):
+    with pytest.raises(DamagedError, match="it is compressed, which checkpoints are not"):
         checkpoint.read(tmp_path / "last.ckpt")

@@ -90,7 +90,9 @@ def test_the_trainer_learns_from_pieces_and_says_what_it_cannot() -> None:
     with pytest.raises(RuntimeError, match="this layer cannot carry a state"):
         fit(ahead, task, splits, config, progress=False)
     asked = LFormer(LFormerConfig(inputs=2, outputs=2, answer="query", causal=True, gate_norm="prefix"))
-    with pytest.raises(ValueError, match=r'piece_rows=7 is for an LFormer that answers per row or per series.*"query"'):
+    with pytest.raises(
+        ValueError, match=r'piece_rows=7 is for an LFormer that predicts per row or per series.*"query"'
+    ):
         fit(asked, tasks.trajectory(), data.load("spiral-0.02", steps=4), config, progress=False)
 
 

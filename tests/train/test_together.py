@@ -208,15 +208,15 @@ def test_processes_that_torchrun_started_start_no_others(monkeypatch: pytest.Mon
     check_devices(np.int64(2), "cpu")
     monkeypatch.setenv("WORLD_SIZE", "4")
     check_devices(1)
-    with pytest.raises(ValueError, match=r"devices=2 .* one of 4 that were started together"):
+    with pytest.raises(ValueError, match=r"devices=2 .* one of 4 that were already started together"):
         train()
 
 
 @pytest.mark.parametrize(
     ("device", "devices", "says"),
     [
-        ("auto", 3, "devices=3 needs a GPU for each, and PyTorch sees 2. Set devices=2, or device=.cpu."),
-        ("cuda:1", 2, "devices=2 takes the first 2 GPUs, and device=.cuda:1. names one"),
+        ("auto", 3, "devices=3 needs a GPU for each, but PyTorch sees 2. Set devices=2, or device=.cpu."),
+        ("cuda:1", 2, "devices=2 takes the first 2 GPUs, but device=.cuda:1. names a single one"),
     ],
 )
 def test_every_process_has_a_gpu_of_its_own(
