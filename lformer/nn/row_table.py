@@ -44,7 +44,8 @@ def row_table(values: Tensor, observed: Tensor, times: Tensor, lengths: Tensor, 
     begun, goes_on = torch.isfinite(now.time), torch.isfinite(ahead.time)
     constant = torch.where(begun, now.latest, torch.where(goes_on, ahead.value, torch.nan))
     line = torch.where(torch.isnan(line), constant, line)
-    rows = torch.arange(L, device=times.device)[:, None] + torch.tensor(PLACES, device=times.device)
+    row = torch.arange(L, device=times.device)
+    rows = torch.stack([row + place for place in PLACES], dim=1)  # on the device, for CUDA graphs
     rows = torch.minimum(rows.clamp(min=0), (lengths - 1).clamp(min=0)[:, None, None]).flatten(1)  # (B, L · places)
     nearby = line.gather(1, rows[..., None].expand(-1, -1, C)).unflatten(1, (L, len(PLACES))).flatten(2)
     apart = torch.minimum(times[..., None] - now.time, ahead.time - times[..., None])
