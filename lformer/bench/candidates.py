@@ -75,6 +75,13 @@ def cosine(dataset: str, task: str) -> Changes:
     return Changes({"dropout": 0.1}, COSINE if epochs is None else {**COSINE, "epochs": epochs})
 
 
+def row_trees(dataset: str, task: str) -> Changes:
+    """Predictions at rows averaged with those of boosted trees on the values around each row, as estimators do."""
+    if not task.endswith("-points"):
+        raise ValueError(f"row_trees are for predictions at rows, classify-points and regress-points; got {task}.")
+    return Changes({"trees": 60})
+
+
 def dropped(dataset: str, task: str, share: float = 0.1) -> Changes:
     """Training on less than there is: about this share of rows, and of observations and channels, is not shown."""
     epochs = DROPPED_EPOCHS.get(dataset)

@@ -238,7 +238,7 @@ BEST: dict[tuple[str, str], Changes] = {
     ),
     ("pendulum", "regress-points"): Changes(train={"drop_fraction": 0.25, "epochs": 400}),
     ("activity", "classify-points"): Changes(
-        model={"dropout": 0.1, "trees": 60}, train={**FALLING_RATE, "epochs": 150, "weight_decay": 0.05}
+        model={"dropout": 0.1}, train={**FALLING_RATE, "epochs": 150, "weight_decay": 0.05}
     ),
     # The flattest spirals lose by it: they are noisier than a line between neighbours can bear.
     ("spiral-2", "trajectory"): Changes(
@@ -291,6 +291,7 @@ VARIANTS: dict[str, Variant] = {
     "carried": carried,
     "persistence": persistence,
     "best": best,
+    "best-trees": together(best, candidates.row_trees),
     "causal": candidates.causal,
     "prefix": candidates.prefix,
     "trapezoid": candidates.trapezoid,
@@ -306,7 +307,7 @@ VARIANTS: dict[str, Variant] = {
     "dropped-more": partial(candidates.dropped, share=0.25),
 }
 # These change what no baseline has.
-OF_LFORMER = ("causal", "prefix", "trapezoid", "trapezoid-light", "read-out", "persistence-read-out")
+OF_LFORMER = ("causal", "prefix", "trapezoid", "trapezoid-light", "read-out", "persistence-read-out", "best-trees")
 
 
 # --- by name ---
