@@ -75,4 +75,4 @@ def test_the_command_line_refuses_torchrun(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("WORLD_SIZE", "2")
     result = call("fit", str(table), *LONG, "--target", "state", "--out", str(tmp_path / "model"))
     assert result.exit_code == 2
-    assert "--devices 2 instead of torchrun" in result.output
+    assert "--devices 2 instead of using torchrun" in result.output

@@ -1,12 +1,12 @@
 """Trees beside a network: those of scikit-learn to the last comparison, saved, streamed and exported with the model."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from export.rewriting import quick_rewriting
 from safetensors.torch import load_file, save_file
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
@@ -17,6 +17,10 @@ from lformer.estimators.tree_fitting import TreeFitter, _fill, _fit, _rounded_do
 from lformer.estimators.tree_start import best_line
 from lformer.estimators.weights import unsound
 from lformer.evaluate import evaluate
+from lformer.export.example import initial
+from lformer.export.graphs import BatchGraph
+from lformer.export.program import save_onnx, traced
+from lformer.export.step import StepGraph
 from lformer.nn.trees import FOR_SERIES, Trees
 
 SMALL: dict[str, Any] = {"width": 8, "depth": 1, "heads": 2, "max_epochs": 2, "random_state": 0, "device": "cpu"}
@@ -217,8 +221,9 @@ def test_the_best_line_is_that_of_least_squares(scale: float) -> None:
     assert equal.at(table) == pytest.approx(3.0)
 
 
-def test_they_know_how_fast_a_wave_is(tmp_path: Path) -> None:
+def test_they_know_how_fast_a_wave_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A regressor that reads whole series, saved and exported with what it needs for it."""
+    monkeypatch.setattr("lformer.nn.summaries.CYCLES", 20)  # two pieces of frequencies instead of nine: a shorter graph
     X, y = beating(300)
     model = LFormerRegressor(summaries=True, trees=True, neighbours=0, clock=False, **SMALL).fit(X, y)
     new, truth = beating(100, seed=1)
@@ -229,7 +234,8 @@ def test_they_know_how_fast_a_wave_is(tmp_path: Path) -> None:
     alone = np.concatenate([model.predict(new[n : n + 1]) for n in range(10)])
     assert np.allclose(alone, said[:10], atol=1e-5)
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra export")
-    folder = model.export(tmp_path / "onnx")
+    with quick_rewriting():
+        folder = model.export(tmp_path / "onnx")
     batch = new.batch(dtype=torch.float64)
     values = np.where(batch.observed, batch.values, np.nan)
     given = {"values": values, "times": batch.times.numpy(), "lengths": batch.lengths.numpy()}
@@ -306,29 +312,22 @@ def test_row_by_row_as_whole_series(X: Panel, classifier: LFormerClassifier) -> 
 
 def test_exported_with_the_model(tmp_path: Path, X: Panel, classifier: LFormerClassifier) -> None:
     """Whole series, and row by row; a value of NaN takes the branch of missing ones in a graph too."""
+    batch, expected = X[:12].batch(dtype=torch.float64), classifier.predict_proba(X[:12])
+    with torch.no_grad():
+        told = BatchGraph(classifier).eval()(
+            torch.where(batch.observed, batch.values, torch.nan), batch.times, batch.lengths
+        )[0]
+    assert np.allclose(told.numpy(), expected, atol=1e-5)
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra export")
-    folder = classifier.export(tmp_path / "onnx")
-    some = X[:12]
-    batch = some.batch(dtype=torch.float64)
-    values = np.where(batch.observed, batch.values, np.nan)
-    given = {"values": values, "times": batch.times.numpy(), "lengths": batch.lengths.numpy()}
-    [told] = onnxruntime.InferenceSession(folder / "model.onnx").run(None, given)
-    assert np.allclose(told, classifier.predict_proba(some), atol=1e-5)
-    about = json.loads((folder / "export.json").read_text())["graphs"]["step"]
-    session = onnxruntime.InferenceSession(folder / about["file"])
-    for n in range(3):
-        state = {
-            port["name"]: np.broadcast_to(
-                np.array(port["initial"], port["dtype"]), [1 if axis == "batch" else axis for axis in port["axes"]]
-            ).copy()
-            for port in about["state"]
-        }
-        for row in range(int(batch.lengths[n])):
-            answer, *after = session.run(
-                None, {"values": values[n : n + 1, row], "times": batch.times[n : n + 1, row].numpy(), **state}
-            )
+    graph = StepGraph(classifier).eval()
+    save_onnx(traced(graph, graph.inputs), tmp_path / "step.onnx", graph.inputs, graph.outputs)
+    session = onnxruntime.InferenceSession(tmp_path / "step.onnx")
+    for (times, values), probabilities in zip(X[:12], expected, strict=True):
+        state = initial(graph, 1)
+        for time, row in zip(times, values.astype(float), strict=True):
+            answer, *after = session.run(None, {"values": row[None], "times": np.array([float(time)]), **state})
             state = dict(zip(state, after, strict=True))
-        assert np.allclose(answer[0], told[n], atol=1e-5)
+        assert np.allclose(answer[0], probabilities, atol=1e-5)
 
 
 def test_alone_and_in_company_the_same(X: Panel, classifier: LFormerClassifier) -> None:

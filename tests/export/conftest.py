@@ -1,14 +1,18 @@
-"""Exported models of every kind, each made once for all tests of a file; ONNX needs the extra `export`."""
+"""Exported models of every kind, each made once for all tests of a file; ONNX needs the extra `export`.
+
+Most of an export is the batch graph: tests of another write that alone. A graph that is written twice is traced once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from export.rewriting import quick_rewriting
 
 from lformer import (
     LFormerClassifier,
@@ -18,7 +22,12 @@ from lformer import (
     LFormerPointRegressor,
     LFormerRegressor,
 )
+from lformer.export.ask import AskGraph
+from lformer.export.graphs import BatchGraph
+from lformer.export.program import save_onnx, save_pt2, traced
+from lformer.export.step import StepGraph
 
+GRAPHS: dict[str, type[BatchGraph | StepGraph | AskGraph]] = {"batch": BatchGraph, "step": StepGraph, "ask": AskGraph}
 Series = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 SHIFT, SCALE = np.array([0.0, 50.0, 1000.0]), np.array([1.0, 10.0, 100.0])
 SMALL: dict[str, Any] = {
@@ -97,8 +106,55 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
     @cache
     def write(name: str, to: str = "onnx") -> Path:
-        if to == "onnx":
-            pytest.importorskip("onnxscript", reason="ONNX is written with the extra `export`")
+        require_writer(to)
         return fitted(name).export(tmp_path_factory.mktemp("exported") / "model", to)
 
     return write
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quickly() -> Iterator[None]:
+    with quick_rewriting():
+        yield
+
+
+@cache
+def program_of(model: Any, kind: str) -> tuple[Any, Any]:
+    """One of `GRAPHS` of a fitted model, and its program."""
+    graph = GRAPHS[kind](model).eval()
+    return graph, traced(graph, graph.inputs)
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The file of one graph of a fitted model, as an export has it."""
+
+    def write(model: Any, kind: str, to: str = "onnx") -> Path:
+        require_writer(to)
+        graph, program = program_of(model, kind)
+        path = tmp_path_factory.mktemp("written") / f"{kind}.{to}"
+        if to == "onnx":
+            save_onnx(program, path, graph.inputs, graph.outputs)
+        else:
+            save_pt2(program, path)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def described(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Any], Path]:
+    """What an export has beside its graphs, which are empty files here."""
+
+    def write(model: Any) -> Path:
+        monkeypatch.setattr("lformer.export.traced", lambda *_: None)
+        monkeypatch.setattr("lformer.export.save_pt2", lambda _, path: path.write_bytes(b""))
+        folder: Path = model.export(tmp_path / "described", "pt2")
+        return folder
+
+    return write
+
+
+def require_writer(to: str) -> None:
+    if to == "onnx":
+        pytest.importorskip("onnxscript", reason="ONNX is written with the extra `export`")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,18 +91,17 @@ def test_the_lean_ask_is_what_a_stream_says(name: str) -> None:
     assert difference(found, streamed(model, given, 40)) < 1e-5
 
 
-# Both kinds of file are written of one traced program, so that pt2 need not be made of every model.
 @pytest.mark.parametrize(("name", "to"), [*((name, "onnx") for name in ASKED), ("streaming interpolator", "pt2")])
 def test_exported_graphs_say_what_predict_says_of_the_series_so_far(
-    name: str, to: str, exported: Callable[..., Path]
+    name: str, to: str, written: Callable[..., Path]
 ) -> None:
     """Of any number of series, at any number of times."""
-    model, folder = fitted(name), exported(name, to)
+    model = fitted(name)
     if to == "onnx":
-        step, ask = in_onnxruntime(folder / "step.onnx"), in_onnxruntime(folder / "ask.onnx")
+        step, ask = in_onnxruntime(written(model, "step")), in_onnxruntime(written(model, "ask"))
     else:
-        step = in_torch(folder / "step.pt2", StepGraph(model))
-        ask = in_torch(folder / "ask.pt2", AskGraph(model))
+        step = in_torch(written(model, "step", to), StepGraph(model))
+        ask = in_torch(written(model, "ask", to), AskGraph(model))
     for size, ahead in ((1, AHEAD[:1]), (4, np.linspace(0.1, 3.5, 7))):
         given = series([20] * size, seed=size)
         found = follow(model, step, ask, given, 20, ahead)
@@ -109,6 +109,17 @@ def test_exported_graphs_say_what_predict_says_of_the_series_so_far(
             so_far = [(times[: n + 1], values[: n + 1]) for times, values in given]
             told = model.predict(so_far, [times[-1] + ahead for times, _ in so_far])
             assert difference(found[n], np.stack(told)) < 1e-5, n
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_an_export_has_all_three_graphs_and_an_example(name: str, described: Callable[[Any], Path]) -> None:
+    folder = described(fitted(name))
+    graphs = json.loads((folder / "export.json").read_text())["graphs"]
+    assert list(graphs) == ["batch", "step", "ask"]
+    example = json.loads((folder / "example.json").read_text())
+    for name in ("answers", *(port["name"] for port in graphs["ask"]["outputs"])):
+        assert len(example[name][0]) == len(example[f"ask_{name}"])
+        assert name in (folder / "README.md").read_text()
 
 
 def test_a_row_without_observations_leaves_the_state_as_it_is() -> None:

@@ -13,9 +13,7 @@ from export.conftest import SCALE, Series, fitted, padded, series
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="runs with the extra `export`")
 
-NAMES = [
-    "classifier", "regressor", "points", "numbers", "interpolator", "forecaster", "stream", "streaming forecaster",
-]  # fmt: skip
+WHOLE = ["classifier", "regressor", "points", "numbers", "interpolator", "forecaster"]  # exports of this graph alone
 SIZES = [
     [1],
     [1] * 5,
@@ -26,10 +24,10 @@ SIZES = [
 ]  # of the series; traced with three of up to 11 rows
 
 
-def session(folder: Path, name: str = "model.onnx") -> Any:
+def session(path: Path) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(folder / name, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
 def asked(name: str, given: list[Series], count: int) -> np.ndarray[Any, Any] | None:
@@ -49,9 +47,12 @@ def said(model: Any, given: list[Series], queries: Any) -> list[np.ndarray[Any, 
     return list(model.predict_proba(given) if hasattr(model, "predict_proba") else model.predict(given))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_onnxruntime_says_what_the_estimator_says(name: str, exported: Callable[..., Path]) -> None:
-    model, running = fitted(name), session(exported(name))
+@pytest.mark.parametrize("name", [*WHOLE, "stream", "streaming forecaster"])
+def test_onnxruntime_says_what_the_estimator_says(
+    name: str, exported: Callable[..., Path], written: Callable[..., Path]
+) -> None:
+    model = fitted(name)
+    running = session(exported(name) / "model.onnx" if name in WHOLE else written(model, "batch"))
     in_channels = name in ("interpolator", "streaming forecaster", "forecaster")
     for lengths in SIZES:
         given = series(lengths, seed=len(lengths))
@@ -79,14 +80,14 @@ def test_a_model_that_does_not_stream_has_no_step_graph(name: str, exported: Cal
 def test_no_axis_that_should_be_free_is_fixed(name: str, exported: Callable[..., Path]) -> None:
     folder = exported(name)
     about = json.loads((folder / "export.json").read_text())["graphs"]["batch"]
-    found = {value.name: tuple(value.shape) for value in session(folder).get_inputs()}
+    found = {value.name: tuple(value.shape) for value in session(folder / "model.onnx").get_inputs()}
     assert found == {port["name"]: tuple(port["axes"]) for port in about["inputs"]}
     assert found["values"] == ("batch", "length", 3)
 
 
 @pytest.mark.parametrize("name", ["classifier", "interpolator"])
 def test_padding_order_size_of_a_batch_and_the_origin_change_nothing(name: str, exported: Callable[..., Path]) -> None:
-    running, given = session(exported(name)), series([9, 4, 21], seed=5)
+    running, given = session(exported(name) / "model.onnx"), series([9, 4, 21], seed=5)
     queries = asked(name, given, 4)
     feeds = padded(given) | ({} if queries is None else {"query_times": queries})
     whole = running.run(None, feeds)[0]

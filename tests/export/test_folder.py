@@ -8,8 +8,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,28 @@ from typer.testing import CliRunner
 from lformer import LFormerClassifier, LFormerRegressor, Panel
 from lformer.cli import app
 from lformer.estimators import LFormerPretrainer
+from lformer.export.ask import AskGraph
 from lformer.export.example import initial
 from lformer.export.graphs import BatchGraph
+from lformer.export.program import traced
 from lformer.export.step import StepGraph
+
+
+@pytest.fixture(autouse=True, scope="module")
+def traced_once() -> Iterator[None]:
+    """A model that is exported twice is traced once."""
+    programs: dict[Any, Any] = {}
+
+    def once(graph: Any, inputs: Any) -> Any:
+        if graph not in programs:
+            programs[graph] = traced(graph, inputs)
+        return programs[graph]
+
+    with pytest.MonkeyPatch.context() as patched:
+        for kind in (BatchGraph, StepGraph, AskGraph):
+            patched.setattr(f"lformer.export.{kind.__name__}", cache(kind))
+        patched.setattr("lformer.export.traced", once)
+        yield
 
 
 def run_alone(folder: Path, tmp_path: Path, without: tuple[str, ...]) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import torch
 from export.conftest import fitted, series
 
 from lformer.export.example import initial
-from lformer.export.program import save_onnx, traced
 from lformer.export.step import StepGraph
 
 STREAMS = ["stream", "ensemble stream", "stream of points"]
@@ -68,12 +67,11 @@ def test_a_series_far_longer_than_its_memory_keeps_its_digits() -> None:
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_onnxruntime_streams_as_the_estimator_does(name: str, tmp_path: Path) -> None:
+def test_onnxruntime_streams_as_the_estimator_does(name: str, written: Callable[..., Path]) -> None:
     onnxruntime = pytest.importorskip("onnxruntime", reason="runs with the extra `export`")
     model = fitted(name)
     graph = StepGraph(model).eval()
-    save_onnx(traced(graph, graph.inputs), tmp_path / "step.onnx", graph.inputs, graph.outputs)
-    running = onnxruntime.InferenceSession(tmp_path / "step.onnx", providers=["CPUExecutionProvider"])
+    running = onnxruntime.InferenceSession(written(model, "step"), providers=["CPUExecutionProvider"])
 
     def step(values: Any, times: Any, state: dict[str, Any]) -> Any:
         answer, *after = running.run(None, {"values": values, "times": times, **state})

@@ -1,8 +1,9 @@
 """The fused kernels run on a GPU where there is one, and else in Triton's interpreter on the CPU.
 
 The interpreter is chosen by TRITON_INTERPRET=1 when triton is first imported. This file sets it if it is in time. If
-something else imported triton before (PyTorch's optimisers do), every test file of this folder becomes one test that
-runs the file in a process of its own. Tests take the fixture `device`; those marked `gpu` are skipped without a GPU.
+something else imported triton before (PyTorch's optimisers do), the test files of this folder become a few tests that
+run several files each, in a process of their own. Tests take the fixture `device`; those marked `gpu` are skipped
+without a GPU.
 """
 
 import os
@@ -11,12 +12,15 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from ops.fused.interpreter import sparing_work
 
 if not torch.cuda.is_available() and "triton" not in sys.modules:
     os.environ["TRITON_INTERPRET"] = "1"
+PROCESSES = 3  # that the files are divided among
 collect_ignore_glob = [] if find_spec("triton") else ["*"]  # the kernels are written in triton
 
 
@@ -87,6 +91,12 @@ def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(weights, "SUM_BLOCK", 512)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def fast_interpreter() -> Iterator[None]:
+    with sparing_work():
+        yield
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
@@ -96,14 +106,28 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     return None if in_time() else InterpretedFile.from_parent(parent, path=module_path)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files share processes: to start one takes as long as the tests of a file."""
+    runs = [item for item in items if isinstance(item, InterpretedRun)]
+    for n, run in enumerate(runs[PROCESSES:]):
+        runs[n % PROCESSES].paths += run.paths
+    items[:] = [item for item in items if item not in runs[PROCESSES:]]
+
+
 class InterpretedFile(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         yield InterpretedRun.from_parent(self, name="in_the_interpreter")
 
 
 class InterpretedRun(pytest.Item):
+    """Runs its own file and those that share its process."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.paths = [self.path]
+
     def runtest(self) -> None:
-        command = [sys.executable, "-m", "pytest", str(self.path)]
+        command = [sys.executable, "-m", "pytest", *map(str, self.paths)]
         environment = os.environ | {"TRITON_INTERPRET": "1"}
         run = subprocess.run(
             command, cwd=self.config.rootpath, env=environment, capture_output=True, text=True, check=False

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from ops.fused.blocks import ragged, whole_models
+from ops.fused.interpreter import sparing_work
 from torch import Tensor, multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
@@ -39,9 +40,10 @@ def work(rank: int, folder: str, device: str) -> None:
     model = model_on(device)
     batch, several = half(rank, device), DistributedDataParallel(model, gradient_as_bucket_view=True)
     assert model.explain(batch).name == "fused model"
-    for _ in range(PASSES):
-        several.zero_grad()
-        loss(several(batch)).backward()
+    with sparing_work():
+        for _ in range(PASSES):
+            several.zero_grad()
+            loss(several(batch)).backward()
     torch.save({name: p.grad.cpu() for name, p in model.named_parameters()}, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
